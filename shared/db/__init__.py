@@ -1,0 +1,1 @@
+"""The ledger's tables and how to reach them. Alembic migrations in `migrations/` import this package and no other."""

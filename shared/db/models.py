@@ -1,0 +1,248 @@
+"""All tables. Who writes which: ingest the first five, trainer the rounds, publisher checkpoints and deployments."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Text,
+    UniqueConstraint,
+    func,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class Base(DeclarativeBase):
+    """Python type → column type, once for all tables."""
+
+    type_annotation_map = {
+        str: Text,
+        datetime: DateTime(timezone=True),
+        float: Double,
+        dict[str, Any]: JSONB,
+        list[dict[str, Any]]: JSONB,
+        list[int]: ARRAY(Integer),
+        list[float]: ARRAY(Double),
+        bytes: LargeBinary,
+    }
+
+
+class GenerationRow(Base):
+    """What the engine sampled; `shared.contracts.generation.Generation` as columns."""
+
+    __tablename__ = "generations"
+    __table_args__ = (
+        Index("ix_generations_join", "key_id", "prompt_sha256", "created_at"),
+        Index("ix_generations_key_time", "key_id", "created_at"),
+    )
+
+    generation_id: Mapped[str] = mapped_column(primary_key=True)
+    request_id: Mapped[str]
+    choice_index: Mapped[int]
+    created_at: Mapped[datetime]
+    key_id: Mapped[str]
+    project_id: Mapped[str]
+    protocol: Mapped[str]
+    client_model: Mapped[str]
+    replica: Mapped[str]
+    prompt: Mapped[str]
+    prompt_sha256: Mapped[bytes]
+    """SHA-256 of the prompt in UTF-8, 32 bytes: what an event without an id of ours is joined by."""
+    prompt_token_ids: Mapped[list[int]]
+    text: Mapped[str]
+    token_ids: Mapped[list[int]]
+    logprobs: Mapped[list[float]]
+    text_offsets: Mapped[list[int]]
+    finish_reason: Mapped[str]
+    stop_reason: Mapped[str | None]
+    sampling: Mapped[dict[str, Any]]
+    policy_version: Mapped[int]
+    policy_spans: Mapped[list[dict[str, Any]]]
+    client_gone: Mapped[bool]
+    first_token_s: Mapped[float | None]
+    total_s: Mapped[float]
+    untrainable: Mapped[str | None]
+    recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class FeedbackEventRow(Base):
+    """One accepted HTTP event, stored before it is answered. `dedupe_key` makes a repeat a no-op."""
+
+    __tablename__ = "feedback_events"
+    __table_args__ = (Index("ix_feedback_events_status", "status", "next_attempt_at"),)
+
+    event_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
+    dedupe_key: Mapped[str] = mapped_column(unique=True)
+    source: Mapped[str]
+    """`continue` or `rlinf`."""
+    project_id: Mapped[str]
+    key_id: Mapped[str]
+    client_completion_id: Mapped[str]
+    accepted: Mapped[bool]
+    prompt_sha256: Mapped[bytes]
+    completion: Mapped[str]
+    """The text that the editor displayed."""
+    filepath: Mapped[str]
+    cache_hit: Mapped[bool]
+    display_ms: Mapped[float | None]
+    client_time: Mapped[datetime | None]
+    received_at: Mapped[datetime]
+    evidence: Mapped[dict[str, Any]]
+    """The client's other fields (ids, model name, debounce …); never prompt, prefix or suffix again."""
+    status: Mapped[str] = mapped_column(server_default="pending")
+    """`pending` → `joined` | `unmatched` | `ambiguous`."""
+    status_reason: Mapped[str | None]
+    next_attempt_at: Mapped[datetime]
+    generation_id: Mapped[str | None]
+    outcome_id: Mapped[str | None]
+
+
+class OutcomeRow(Base):
+    """What became of one display of a generation. One row per (key, client completion id)."""
+
+    __tablename__ = "outcomes"
+    __table_args__ = (
+        UniqueConstraint("key_id", "client_completion_id"),
+        Index("ix_outcomes_resolve", "resolved_at", "resolves_at"),
+        Index("ix_outcomes_generation", "generation_id"),
+    )
+
+    outcome_id: Mapped[str] = mapped_column(primary_key=True)
+    generation_id: Mapped[str] = mapped_column(ForeignKey("generations.generation_id"))
+    key_id: Mapped[str]
+    project_id: Mapped[str]
+    client_completion_id: Mapped[str]
+    state: Mapped[str]
+    """`accepted` | `rejected`: the latest word of the client."""
+    shown_text: Mapped[str]
+    credited_tokens: Mapped[int]
+    first_event_at: Mapped[datetime]
+    last_event_at: Mapped[datetime]
+    resolves_at: Mapped[datetime]
+    """From then on it is final (a late accept may still overrule a reject before)."""
+    resolved_at: Mapped[datetime | None]
+    reward: Mapped[float | None]
+    reference_kind: Mapped[str | None]
+    reference_text: Mapped[str | None]
+
+
+class ExperienceRow(Base):
+    """One resolved outcome that was handed to the trainer, or why it was not."""
+
+    __tablename__ = "experience"
+
+    experience_id: Mapped[str] = mapped_column(primary_key=True)
+    outcome_id: Mapped[str] = mapped_column(ForeignKey("outcomes.outcome_id"), unique=True)
+    generation_id: Mapped[str]
+    project_id: Mapped[str]
+    key_id: Mapped[str]
+    policy_version: Mapped[int]
+    label: Mapped[str]
+    reward: Mapped[float]
+    feedback_at: Mapped[datetime]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    withheld: Mapped[str | None]
+    """Why it was not sent to the trainer (`no_logprobs`, …), else None."""
+
+
+class OutboxRow(Base):
+    """A message that must reach a stream, written in the same transaction as what it tells of."""
+
+    __tablename__ = "outbox"
+    __table_args__ = (Index("ix_outbox_unsent", "sent_at", "outbox_id"),)
+
+    outbox_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
+    message_id: Mapped[str] = mapped_column(unique=True)
+    stream: Mapped[str]
+    payload: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    sent_at: Mapped[datetime | None]
+
+
+class TrainingRoundRow(Base):
+    """One committed round: the checkpoint exists and contains exactly the experience listed for it."""
+
+    __tablename__ = "training_rounds"
+
+    round_id: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, unique=True)
+    parent_version: Mapped[int]
+    checkpoint: Mapped[str]
+    """Folder name below the checkpoint root."""
+    started_at: Mapped[datetime]
+    committed_at: Mapped[datetime]
+    minibatches: Mapped[int]
+    trained: Mapped[int]
+    stats: Mapped[dict[str, Any]]
+
+
+class TrainedExperienceRow(Base):
+    """The proof that an experience counted once: its primary key. Also those that were looked at and not trained."""
+
+    __tablename__ = "trained_experience"
+
+    experience_id: Mapped[str] = mapped_column(primary_key=True)
+    round_id: Mapped[str] = mapped_column(ForeignKey("training_rounds.round_id"), index=True)
+    disposition: Mapped[str]
+    """`trained`, or why not: `stale`, `no_signal`, `invalid`."""
+
+
+class CheckpointRow(Base):
+    """A committed version on its way through the publisher."""
+
+    __tablename__ = "checkpoints"
+
+    version: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    parent_version: Mapped[int]
+    uri: Mapped[str]
+    """Prefix of the version in the storage."""
+    manifest_sha256: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    status: Mapped[str]
+    """`uploaded` → `live` → `retired`; or `failed`."""
+    error: Mapped[str | None]
+    uploaded_at: Mapped[datetime]
+    live_at: Mapped[datetime | None]
+
+
+class DeploymentRow(Base):
+    """One attempt to load one version on one replica."""
+
+    __tablename__ = "deployments"
+    __table_args__ = (Index("ix_deployments_replica", "replica", "finished_at"),)
+
+    deployment_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
+    version: Mapped[int]
+    replica: Mapped[str]
+    status: Mapped[str]
+    """`live` or `failed`."""
+    rolled_back: Mapped[bool] = mapped_column(Boolean, default=False)
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime]
+    pause_s: Mapped[float]
+    """Time between the answers to pause and resume: what a user could have felt."""
+    max_logprob_diff: Mapped[float | None]
+    error: Mapped[str | None]
+
+
+class ValueTrackerRow(Base):
+    """Decayed mean reward per project × language × length bucket: the baseline of lone completions. Trainer's."""
+
+    __tablename__ = "value_trackers"
+
+    bucket: Mapped[str] = mapped_column(primary_key=True)
+    """`project/language/length`."""
+    mean: Mapped[float]
+    weight: Mapped[float]
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())

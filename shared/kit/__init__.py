@@ -1,0 +1,1 @@
+"""Domain-free building blocks: settings, logging, errors, clock. Imports nothing else of the project."""

@@ -1,0 +1,10 @@
+"""One producer/consumer seam over Redis Streams, and its in-memory twin.
+
+A stream here is a work queue with one consumer group: `ack` also deletes, so the length of a stream is its backlog.
+"""
+
+from shared.streams.memory import MemoryStreams
+from shared.streams.protocol import Entry, Streams
+from shared.streams.redis import RedisStreams
+
+__all__ = ["Entry", "MemoryStreams", "RedisStreams", "Streams"]

@@ -1,0 +1,1 @@
+"""What every FastAPI service has alike: error shape, keys, body limit, health and metrics routes."""
