@@ -1,9 +1,9 @@
 """Errors named by what the caller should do.
 
-    TabwiseError
-    ├── SettingsError      the operator must change a setting; the message names it
-    ├── TemporaryError     try again later: the other side is away
-    └── InvalidMessage     never try again: dead-letter it
+TabwiseError
+├── SettingsError      the operator must change a setting; the message names it
+├── TemporaryError     try again later: the other side is away
+└── InvalidMessage     never try again: dead-letter it
 """
 
 from __future__ import annotations

@@ -9,9 +9,7 @@ from typing import Literal
 import structlog
 
 
-def configure_logging(
-    service: str, level: str = "INFO", log_format: Literal["json", "console"] = "json"
-) -> None:
+def configure_logging(service: str, level: str = "INFO", log_format: Literal["json", "console"] = "json") -> None:
     """Send structlog's and the standard library's records to standard error in one format."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

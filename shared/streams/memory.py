@@ -41,9 +41,7 @@ class MemoryStreams:
     def _stream(self, name: str) -> _Stream:
         return self._streams.setdefault(name, _Stream())
 
-    async def append(
-        self, stream: str, payloads: Sequence[bytes], *, max_length: int | None = None
-    ) -> list[str]:
+    async def append(self, stream: str, payloads: Sequence[bytes], *, max_length: int | None = None) -> list[str]:
         state = self._stream(stream)
         ids = []
         for payload in payloads:
@@ -59,9 +57,7 @@ class MemoryStreams:
     async def ensure_group(self, stream: str, group: str) -> None:
         self._stream(stream).groups.setdefault(group, _Group())
 
-    async def read(
-        self, stream: str, group: str, consumer: str, *, count: int, block_ms: int = 0
-    ) -> list[Entry]:
+    async def read(self, stream: str, group: str, consumer: str, *, count: int, block_ms: int = 0) -> list[Entry]:
         deadline = time.monotonic() + block_ms / 1000
         while True:
             entries = self._claim_new(stream, group, consumer, count)
@@ -86,16 +82,14 @@ class MemoryStreams:
     async def read_own(self, stream: str, group: str, consumer: str, *, count: int) -> list[Entry]:
         return self._again(stream, group, count, lambda claim: claim.consumer == consumer, consumer)
 
-    async def claim_idle(
-        self, stream: str, group: str, consumer: str, *, min_idle_ms: int, count: int
-    ) -> list[Entry]:
+    async def claim_idle(self, stream: str, group: str, consumer: str, *, min_idle_ms: int, count: int) -> list[Entry]:
         before = time.monotonic() - min_idle_ms / 1000
         return self._again(stream, group, count, lambda claim: claim.at_s <= before, consumer)
 
     def _again(self, stream, group, count, wanted, consumer) -> list[Entry]:  # type: ignore[no-untyped-def]
         state = self._stream(stream)
         members = state.groups[group]
-        entries = []
+        entries: list[Entry] = []
         for number, claim in sorted(members.claims.items()):
             if len(entries) < count and wanted(claim) and number in state.entries:
                 members.claims[number] = _Claim(consumer, time.monotonic(), claim.deliveries + 1)

@@ -31,9 +31,7 @@ class Streams(Protocol):
     async def read_own(self, stream: str, group: str, consumer: str, *, count: int) -> list[Entry]:
         """Entries that `consumer` claimed earlier and never acknowledged, oldest first."""
 
-    async def claim_idle(
-        self, stream: str, group: str, consumer: str, *, min_idle_ms: int, count: int
-    ) -> list[Entry]:
+    async def claim_idle(self, stream: str, group: str, consumer: str, *, min_idle_ms: int, count: int) -> list[Entry]:
         """Take over entries that another consumer claimed and left for `min_idle_ms`."""
 
     async def ack(self, stream: str, group: str, entry_ids: Sequence[str]) -> None:

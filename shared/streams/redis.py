@@ -34,13 +34,9 @@ class RedisStreams:
     @classmethod
     def from_url(cls, url: str, *, timeout_s: float = 2.0) -> Self:
         """Connects lazily. `timeout_s` bounds connecting and each call (blocking reads add their wait)."""
-        return cls(
-            Redis.from_url(url, socket_connect_timeout=timeout_s, socket_timeout=timeout_s + 10, protocol=2)
-        )
+        return cls(Redis.from_url(url, socket_connect_timeout=timeout_s, socket_timeout=timeout_s + 10, protocol=2))
 
-    async def append(
-        self, stream: str, payloads: Sequence[bytes], *, max_length: int | None = None
-    ) -> list[str]:
+    async def append(self, stream: str, payloads: Sequence[bytes], *, max_length: int | None = None) -> list[str]:
         async with _translated():
             pipe = self._redis.pipeline(transaction=False)
             for payload in payloads:
@@ -55,9 +51,7 @@ class RedisStreams:
                 if "BUSYGROUP" not in str(error):
                     raise
 
-    async def read(
-        self, stream: str, group: str, consumer: str, *, count: int, block_ms: int = 0
-    ) -> list[Entry]:
+    async def read(self, stream: str, group: str, consumer: str, *, count: int, block_ms: int = 0) -> list[Entry]:
         return await self._read(stream, group, consumer, ">", count=count, block=block_ms or None)
 
     async def read_own(self, stream: str, group: str, consumer: str, *, count: int) -> list[Entry]:
@@ -71,9 +65,7 @@ class RedisStreams:
             answer = await self._redis.xreadgroup(group, consumer, {stream: after}, count=count, block=block)
         return _entries(answer[0][1]) if answer else []
 
-    async def claim_idle(
-        self, stream: str, group: str, consumer: str, *, min_idle_ms: int, count: int
-    ) -> list[Entry]:
+    async def claim_idle(self, stream: str, group: str, consumer: str, *, min_idle_ms: int, count: int) -> list[Entry]:
         async with _translated():
             answer = await self._redis.xautoclaim(
                 stream, group, consumer, min_idle_time=min_idle_ms, start_id="0-0", count=count

@@ -1,6 +1,6 @@
 """One error shape for every answer that is not a success: OpenAI's.
 
-    {"error": {"message": "…", "type": "invalid_request_error", "param": "body.accepted" | null, "code": "invalid_body"}}
+    {"error": {"message": "…", "type": "invalid_request_error", "param": "body.accepted", "code": "invalid_body"}}
 
 Continue retries a request whose error says `"code": 429` or contains `overloaded`: neither is used by accident.
 """
@@ -41,9 +41,7 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The JSON body."""
-        return {
-            "error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        }
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
         """The HTTP answer."""
