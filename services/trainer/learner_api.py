@@ -1,0 +1,136 @@
+"""What the trainer and its learner process say to each other. Torch-free, so that both sides can import it.
+
+One connection (`multiprocessing.connection`, bytes only), one JSON message a line of work: the trainer sends a
+`TrainRequest`, the learner answers with one `StepDone` per mini-batch and then one `RoundDone`, or with `RoundFailed`.
+The learner keeps the model, optimiser and reference in memory between requests. A request names the checkpoint that it
+builds on; where the learner's memory is anything else (it was restarted, or an earlier round was not committed), it
+loads that checkpoint first. Shapes: G samples of a group, T tokens of a sample, P tokens of a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TrainSample(_Message):
+    """One completion. Only tokens [0, credited_tokens) are in the loss."""
+
+    token_ids: list[int]
+    """Length T ≥ credited_tokens; the learner never sees what the engine did not sample."""
+    behaviour_logprobs: list[float]
+    """Length T, natural log, after temperature."""
+    credited_tokens: int = Field(gt=0)
+    advantage: float = Field(allow_inf_nan=False)
+
+
+class TrainGroup(_Message):
+    """Samples that share one prompt."""
+
+    group_id: str
+    prompt_token_ids: list[int]
+    temperature: float = Field(gt=0)
+    samples: list[TrainSample] = Field(min_length=1)
+
+
+class CheckpointRef(_Message):
+    """A committed checkpoint: version 0 is the base model (`folder` None)."""
+
+    version: int = Field(ge=0)
+    lineage: str
+    """Round id that committed it; `base` for version 0. Two attempts at one version differ in it."""
+    folder: str | None
+    """Absolute path of `vNNNNNN/`, None for the base model."""
+
+
+class TrainRequest(_Message):
+    """Train these mini-batches, one optimiser step each, on top of `base`, then write `target` and answer."""
+
+    kind: Literal["train"] = "train"
+    base: CheckpointRef
+    target: CheckpointRef
+    minibatches: list[list[TrainGroup]]
+    scalars: dict[str, float] = {}
+    """Figures of the trainer's own for the TensorBoard run (reward, staleness, …), written at the target version."""
+
+
+class StepDone(_Message):
+    """One optimiser step. Means are over credited tokens."""
+
+    kind: Literal["step"] = "step"
+    minibatch: int
+    groups: int
+    tokens: int
+    loss: float
+    kl: float
+    """Mean k3 estimate against the reference policy."""
+    grad_norm: float
+    clip_share: float
+    """Share of tokens whose ratio was clipped."""
+    importance_mean: float
+    importance_max: float
+    """Of exp(learner − behaviour) before the cap."""
+    effective_sample_share: float
+    """(Σw)² / (n Σw²), 1 when all importance weights are equal."""
+    logprob_gap_mean: float
+    """Mean |learner − behaviour| logprob."""
+    seconds: float
+    skipped: str | None = None
+    """Why the step changed nothing (`non_finite`), else None."""
+
+
+class RoundDone(_Message):
+    """`target.folder` exists, whole: Hugging Face files, `probe.json`, and the state to resume from."""
+
+    kind: Literal["done"] = "done"
+    target: CheckpointRef
+    seconds: float
+    peak_rss_mb: float
+
+
+class RoundFailed(_Message):
+    """Nothing was written; the learner stays up unless the connection closes."""
+
+    kind: Literal["failed"] = "failed"
+    error: str
+
+
+class LearnerReady(_Message):
+    """First message after connecting: the model is loaded."""
+
+    kind: Literal["ready"] = "ready"
+    ranks: int
+    parameters: int
+    device: str
+
+
+Reply = Annotated[StepDone | RoundDone | RoundFailed | LearnerReady, Field(discriminator="kind")]
+REPLY: TypeAdapter[StepDone | RoundDone | RoundFailed | LearnerReady] = TypeAdapter(Reply)
+
+
+class LearnerConfig(_Message):
+    """How the learner is built; passed as JSON in the environment variable `TABWISE_LEARNER_CONFIG`."""
+
+    model_path: str
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    learning_rate: float = 5e-5
+    warmup_steps: int = 0
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    kl_coef: float = 0.01
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    importance_cap: float = 2.0
+    zero_stage: int = Field(default=2, ge=0, le=3)
+    max_row_tokens: int = 4096
+    """Token budget of one packed row: prompts plus all of their samples."""
+    gradient_checkpointing: bool = False
+    seed: int = 0
+    tensorboard_dir: str | None = None
+    threads: int = 0
+    """CPU threads per rank; 0: torch decides."""
