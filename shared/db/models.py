@@ -176,9 +176,10 @@ class TrainingRoundRow(Base):
     __tablename__ = "training_rounds"
 
     round_id: Mapped[str] = mapped_column(primary_key=True)
-    version: Mapped[int] = mapped_column(Integer, unique=True)
+    version: Mapped[int | None] = mapped_column(Integer, unique=True)
+    """None where the round only put experience aside (`stale`, `no_signal`) and made no checkpoint."""
     parent_version: Mapped[int]
-    checkpoint: Mapped[str]
+    checkpoint: Mapped[str | None]
     """Folder name below the checkpoint root."""
     started_at: Mapped[datetime]
     committed_at: Mapped[datetime]

@@ -1,0 +1,108 @@
+"""What every `Streams` promises: the same suite for Redis and for its in-memory twin."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.kit.errors import TemporaryError
+from shared.streams import Entry, MemoryStreams, RedisStreams, Streams
+
+S, G = "stream", "group"
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def streams(request: pytest.FixtureRequest) -> AsyncIterator[Streams]:
+    if request.param == "memory":
+        made: Streams = MemoryStreams()
+    else:
+        made = RedisStreams.from_url(request.getfixturevalue("clean_redis"))
+    await made.ensure_group(S, G)
+    yield made
+    await made.close()
+
+
+def payloads(entries: list[Entry]) -> list[bytes]:
+    return [entry.payload for entry in entries]
+
+
+async def test_entries_come_once_in_order_to_one_consumer_of_the_group(streams: Streams) -> None:
+    await streams.append(S, [b"1", b"2", b"3"])
+    assert payloads(await streams.read(S, G, "a", count=2)) == [b"1", b"2"]
+    assert payloads(await streams.read(S, G, "b", count=2)) == [b"3"]
+    assert await streams.read(S, G, "a", count=2) == []
+
+
+async def test_a_group_made_late_sees_what_was_there_before(streams: Streams) -> None:
+    await streams.append("late", [b"1"])
+    await streams.ensure_group("late", G)
+    await streams.ensure_group("late", G)
+    assert payloads(await streams.read("late", G, "a", count=5)) == [b"1"]
+
+
+async def test_unacknowledged_entries_come_again_to_their_consumer_only(streams: Streams) -> None:
+    await streams.append(S, [b"1", b"2"])
+    first, second = await streams.read(S, G, "a", count=2)
+    await streams.ack(S, G, [first.entry_id])
+    own = await streams.read_own(S, G, "a", count=10)
+    assert [entry.entry_id for entry in own] == [second.entry_id]
+    assert own[0].deliveries > 1
+    assert await streams.read_own(S, G, "b", count=10) == []
+
+
+async def test_idle_entries_can_be_taken_over_and_then_belong_to_the_taker(streams: Streams) -> None:
+    await streams.append(S, [b"1"])
+    await streams.read(S, G, "dead", count=1)
+    assert await streams.claim_idle(S, G, "b", min_idle_ms=60_000, count=10) == []
+    await asyncio.sleep(0.02)
+    assert payloads(await streams.claim_idle(S, G, "b", min_idle_ms=5, count=10)) == [b"1"]
+    assert payloads(await streams.read_own(S, G, "b", count=10)) == [b"1"]
+    assert await streams.read_own(S, G, "dead", count=10) == []
+
+
+async def test_length_is_what_is_not_acknowledged(streams: Streams) -> None:
+    await streams.append(S, [b"1", b"2"])
+    (entry,) = await streams.read(S, G, "a", count=1)
+    assert await streams.length(S) == 2
+    await streams.ack(S, G, [entry.entry_id, "99999-0"])
+    assert await streams.length(S) == 1
+
+
+async def test_a_dead_letter_leaves_the_stream_and_is_kept_beside_it(streams: Streams) -> None:
+    await streams.append(S, [b"bad"])
+    (entry,) = await streams.read(S, G, "a", count=1)
+    await streams.dead_letter(S, G, entry, "not JSON")
+    assert await streams.length(S) == 0
+    assert await streams.read_own(S, G, "a", count=1) == []
+    assert await streams.length(f"{S}:dead") == 1
+
+
+async def test_a_blocking_read_returns_as_soon_as_something_arrives(streams: Streams) -> None:
+    reader = asyncio.create_task(streams.read(S, G, "a", count=1, block_ms=5_000))
+    await asyncio.sleep(0.05)
+    started = time.monotonic()
+    await streams.append(S, [b"1"])
+    assert payloads(await reader) == [b"1"]
+    assert time.monotonic() - started < 2
+
+
+async def test_a_blocking_read_ends_empty_after_its_wait(streams: Streams) -> None:
+    assert await streams.read(S, G, "a", count=1, block_ms=30) == []
+
+
+async def test_max_length_bounds_a_stream(streams: Streams) -> None:
+    for _ in range(20):
+        await streams.append(S, [b"x"] * 100, max_length=500)
+    assert await streams.length(S) < 1000  # Redis trims whole nodes of 100 entries
+
+
+async def test_a_redis_that_is_away_is_a_temporary_error() -> None:
+    streams = RedisStreams.from_url("redis://127.0.0.1:1/0", timeout_s=0.2)
+    with pytest.raises(TemporaryError, match="redis"):
+        await streams.append(S, [b"1"])
+    with pytest.raises(TemporaryError):
+        await streams.ping()
+    await streams.close()
