@@ -1,0 +1,21 @@
+# The OpenAI-compatible front door (8081).
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+FROM ${BASE_IMAGE}
+
+# Behind a mirror: docker compose build --build-arg PIP_INDEX_URL=… (and PIP_EXTRA_INDEX_URL for a CPU build of torch).
+ARG PIP_INDEX_URL=
+ARG PIP_EXTRA_INDEX_URL=
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PATH=/opt/venv/bin:$PATH
+
+RUN python3 -m venv /opt/venv
+COPY requirements/gateway.txt /tmp/requirements.txt
+RUN pip install -r /tmp/requirements.txt
+RUN useradd --uid 10001 --create-home tabwise \
+ && mkdir -p /data/checkpoints /data/serving /data/state /data/hub \
+ && chown -R tabwise:tabwise /data
+WORKDIR /app
+COPY shared shared
+COPY services/__init__.py services/__init__.py
+COPY services/gateway services/gateway
+USER tabwise
+CMD ["python", "-m", "services.gateway"]

@@ -1,0 +1,26 @@
+# Celery worker and its DeepSpeed learner. CPU and GPU differ in settings and in the torch build that pip finds.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+FROM ${BASE_IMAGE}
+
+# Behind a mirror: docker compose build --build-arg PIP_INDEX_URL=… (and PIP_EXTRA_INDEX_URL for a CPU build of torch).
+ARG PIP_INDEX_URL=
+ARG PIP_EXTRA_INDEX_URL=
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PATH=/opt/venv/bin:$PATH
+
+# DeepSpeed builds its Python package from source; its C++ operators are not needed (torch_adam).
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc g++ python3-dev \
+ && rm -rf /var/lib/apt/lists/*
+
+RUN python3 -m venv /opt/venv
+COPY requirements/trainer.txt /tmp/requirements.txt
+RUN DS_BUILD_OPS=0 pip install -r /tmp/requirements.txt
+RUN useradd --uid 10001 --create-home tabwise \
+ && mkdir -p /data/checkpoints /data/serving /data/state /data/hub \
+ && chown -R tabwise:tabwise /data
+WORKDIR /app
+COPY shared shared
+COPY services/__init__.py services/__init__.py
+COPY services/trainer services/trainer
+USER tabwise
+CMD ["python", "-m", "services.trainer"]
