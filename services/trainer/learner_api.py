@@ -9,9 +9,16 @@ loads that checkpoint first. Shapes: G samples of a group, T tokens of a sample,
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+LEARNER_CONFIG: Final = "TABWISE_LEARNER_CONFIG"
+"""Environment variable: `LearnerConfig` as JSON."""
+LEARNER_ADDRESS: Final = "TABWISE_LEARNER_ADDRESS"
+"""Environment variable: path of the Unix socket that the learner's `multiprocessing.connection.Client` connects to."""
+LEARNER_AUTHKEY: Final = "TABWISE_LEARNER_AUTHKEY"
+"""Environment variable: the connection's authkey in hexadecimal (`bytes.fromhex`)."""
 
 
 class _Message(BaseModel):
