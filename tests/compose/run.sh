@@ -30,4 +30,4 @@ parts=(postgres redis store migrate engine gateway ingest trainer publisher prom
 "${compose[@]}" "${files[@]}" build "${parts[@]}"
 [ "${1:-}" = --keep ] || trap '"${compose[@]}" "${files[@]}" down -v' EXIT
 "${compose[@]}" "${files[@]}" up -d "${parts[@]}"
-tests/compose/verify.sh "${compose[*]}" "${files[@]}"
+"${PYTHON:-.venv/bin/python}" -m tests.compose.verify "${compose[*]}" "${files[@]}"
