@@ -289,6 +289,7 @@ class FakeEngine:
                 max_tokens=max(1, min(max_tokens, self.max_model_len - len(tokens))),
                 stop=[stop] if isinstance(stop, str) else list(stop),
                 include_stop=bool(body.get("include_stop_str_in_output")),
+                skip_special=bool(body.get("skip_special_tokens", True)),
                 rng=np.random.default_rng((seed, index)),
                 script=self._script(body.get("prompt"), index),
                 top_logprobs=body.get("logprobs") or 0,

@@ -91,6 +91,7 @@ class Choice:
     max_tokens: int
     stop: list[str]
     include_stop: bool
+    skip_special: bool
     rng: np.random.Generator
     script: list[int] | None = None
     top_logprobs: int = 0
@@ -108,7 +109,8 @@ class Choice:
         token = self._sample(log_p)
         self.tokens.append(token)
         piece = SPECIAL_TOKENS[token - 256] if token >= 256 else self._decoder.decode(bytes([token]))
-        self.output += "" if token >= 256 else piece
+        skipped = (token >= 256 and self.skip_special) or (token == EOS and not self.include_stop)
+        self.output += "" if skipped else piece
         finish, reason = self._finish(token)
         self.finished = finish is not None
         return Step(token, float(log_p[token]), piece, self._delta(), self._top(log_p), finish, reason)
@@ -122,13 +124,13 @@ class Choice:
         return int(self.rng.choice(VOCABULARY, p=np.exp(log_p) / np.exp(log_p).sum()))
 
     def _finish(self, token: int) -> tuple[str | None, int | str | None]:
-        if token == EOS:
-            return "stop", None
         hits = [(self.output.find(s) + len(s), s) for s in self.stop if s in self.output]
         if hits:
             end, hit = min(hits)
             self.output = self.output[: end if self.include_stop else end - len(hit)]
             return "stop", hit
+        if token == EOS:
+            return "stop", None
         return ("length", None) if len(self.tokens) >= self.max_tokens else (None, None)
 
     def _delta(self) -> str:

@@ -1,0 +1,71 @@
+"""`python -m services.gateway`: serve on `TABWISE_GATEWAY_HOST:TABWISE_GATEWAY_PORT` until SIGTERM.
+
+Exit status 2: a setting must be changed; the last line says which.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import uvicorn
+from pydantic import ValidationError
+
+from services.gateway.app import create_app
+from services.gateway.settings import GatewaySettings
+from shared.kit.errors import SettingsError
+from shared.kit.logging import configure_logging
+
+
+def main() -> int:
+    """Returns the exit status."""
+    try:
+        settings = _settings()
+        configure_logging("gateway", settings.log_level, settings.log_format)
+        listener = _listen(settings.gateway_host, settings.gateway_port)
+        with listener:
+            uvicorn.Server(_config(settings)).run(sockets=[listener])
+    except SettingsError as error:
+        print(f"gateway: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _settings() -> GatewaySettings:
+    try:
+        return GatewaySettings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
+
+
+def _config(settings: GatewaySettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(settings),
+        loop="uvloop",
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound here, so that a port that is taken is one sentence instead of a traceback."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"cannot listen on {host}:{port} ({error.strerror}): "
+            "change TABWISE_GATEWAY_PORT or TABWISE_GATEWAY_HOST, or stop what uses it"
+        ) from error
+    return listener
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""How a completion reaches the client: as server-sent events while it is sampled, or whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from services.gateway.capture import Capture, Visible
+from services.gateway.completion import Completion
+from services.gateway.errors import EngineFailed, broken_off
+from services.gateway.hangup import ClientGone, unless_gone
+from services.gateway.sse import DONE, encode
+
+
+class ChunkWriter(Protocol):
+    """A protocol's way of saying what was sampled."""
+
+    def chunk(self, visible: Visible) -> bytes | None: ...
+
+    def usage_chunk(self, capture: Capture) -> bytes: ...
+
+
+class StreamedAnswer(Response):
+    """Sends each token as it comes. The completion is open already, so the status is 200."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, completion: Completion, writer: ChunkWriter, limit_s: float) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._completion = completion
+        self._writer = writer
+        self._limit_s = limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await unless_gone(receive, self._send(send), self._limit_s)
+        except ClientGone:
+            self._completion.end(client_gone=True)
+        finally:
+            self._completion.end()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                await send({"type": "http.response.body", "body": encode(event), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._completion.settle()
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(self._completion.visibles()) as visibles:
+                async for visible in visibles:
+                    chunk = self._writer.chunk(visible)
+                    if chunk is not None:
+                        yield chunk
+        except EngineFailed:
+            yield orjson.dumps(broken_off().body())
+            return
+        if self._completion.call.include_usage:
+            yield self._writer.usage_chunk(self._completion.capture)
+        yield DONE
+
+
+async def collect(completion: Completion) -> list[Visible]:
+    """All of it. Raises `EngineFailed`."""
+    async with aclosing(completion.visibles()) as visibles:
+        seen = [visible async for visible in visibles]
+    await completion.settle()
+    return seen
