@@ -22,7 +22,7 @@ LEARNER_AUTHKEY: Final = "TABWISE_LEARNER_AUTHKEY"
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="constants")  # a skipped step's loss may be NaN
 
 
 class TrainSample(_Message):

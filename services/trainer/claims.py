@@ -1,0 +1,126 @@
+"""Which stream entries a round takes. In: the stream `experience`; out: parsed experience, once each.
+
+Order: what this consumer had claimed before it died, then what dead consumers left, then new entries. Nothing is
+claimed while too little is there and it has not waited long: unclaimed entries cost nothing and can go to anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import structlog
+from pydantic import ValidationError
+
+from services.trainer.metrics import TrainerMetrics
+from services.trainer.settings import TrainerSettings
+from shared.contracts.experience import Experience
+from shared.contracts.names import GROUP_TRAINER, STREAM_EXPERIENCE
+from shared.kit.errors import InvalidMessage
+from shared.streams.protocol import Entry, Streams
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Claim:
+    """What one round holds. `entry_ids` are acknowledged together, after the commit."""
+
+    experiences: list[Experience] = field(default_factory=list)
+    """By order of the stream, each id once."""
+    entries: list[Entry] = field(default_factory=list)
+    """Those of `experiences`, position by position."""
+    repeated: list[Entry] = field(default_factory=list)
+    """Further entries with an id that is already there."""
+
+    @property
+    def entry_ids(self) -> list[str]:
+        """All of them."""
+        return [entry.entry_id for entry in [*self.entries, *self.repeated]]
+
+
+class Waiting:
+    """How long experience has been lying there, by this process's own clock."""
+
+    def __init__(self, settings: TrainerSettings) -> None:
+        self._settings = settings
+        self._since_s: float | None = None
+
+    def take(self, available: int, now_s: float) -> int:
+        """How many entries to claim: whole mini-batches, or the rest once it has waited `max_wait_s`; 0: none yet."""
+        if available == 0:
+            self._since_s = None
+            return 0
+        if self._since_s is None:
+            self._since_s = now_s
+        whole = available - available % self._settings.minibatch_size
+        wanted = whole or (available if now_s - self._since_s >= self._settings.max_wait_s else 0)
+        return min(wanted, self._settings.round_size)
+
+    def reset(self) -> None:
+        """After a round: what is left starts to wait anew."""
+        self._since_s = None
+
+
+class Claims:
+    """The trainer's side of the stream."""
+
+    def __init__(self, streams: Streams, settings: TrainerSettings, metrics: TrainerMetrics) -> None:
+        self._streams = streams
+        self._settings = settings
+        self._metrics = metrics
+
+    async def claim(self, count: int) -> Claim:
+        """Up to `count` entries. What cannot be parsed is put aside as dead, with the reason."""
+        claim = Claim()
+        seen: set[str] = set()
+        for entry in await self._entries(count):
+            try:
+                experience = parse(entry.payload)
+            except InvalidMessage as error:
+                await self.bury(entry, str(error))
+                continue
+            if experience.experience_id in seen:
+                claim.repeated.append(entry)
+                continue
+            seen.add(experience.experience_id)
+            claim.experiences.append(experience)
+            claim.entries.append(entry)
+        return claim
+
+    async def bury(self, entry: Entry, reason: str) -> None:
+        """Dead-letter one entry."""
+        log.warning("experience put aside", entry_id=entry.entry_id, reason=reason)
+        await self._streams.dead_letter(STREAM_EXPERIENCE, GROUP_TRAINER, entry, reason)
+        self._metrics.experience.labels(disposition="dead").inc()
+
+    async def ack(self, entry_ids: list[str]) -> None:
+        """Acknowledge: only what a committed round has dealt with."""
+        await self._streams.ack(STREAM_EXPERIENCE, GROUP_TRAINER, entry_ids)
+
+    async def length(self) -> int:
+        """Entries that are not acknowledged; also shown as the stream's lag."""
+        length = await self._streams.length(STREAM_EXPERIENCE)
+        self._metrics.stream_lag.set(length)
+        return length
+
+    async def _entries(self, count: int) -> list[Entry]:
+        names = (STREAM_EXPERIENCE, GROUP_TRAINER, self._settings.trainer_consumer)
+        found = {entry.entry_id: entry for entry in await self._streams.read_own(*names, count=count)}
+        if len(found) < count:
+            idle_ms = int(self._settings.claim_idle_s * 1000)
+            for entry in await self._streams.claim_idle(*names, min_idle_ms=idle_ms, count=count - len(found)):
+                found.setdefault(entry.entry_id, entry)
+        self._metrics.redelivered.inc(len(found))
+        if len(found) < count:
+            for entry in await self._streams.read(*names, count=count - len(found)):
+                found[entry.entry_id] = entry
+        return list(found.values())
+
+
+def parse(payload: bytes) -> Experience:
+    """Raises `InvalidMessage` with the first wrong field, never its value: that may be code."""
+    try:
+        return Experience.model_validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        raise InvalidMessage(f"{'.'.join(map(str, first['loc'])) or 'payload'}: {first['type']}") from None

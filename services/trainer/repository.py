@@ -1,0 +1,128 @@
+"""Every query of the trainer. Functions take a session; whoever opened it commits (`unit_of_work`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import Connection, Engine, func, insert, select, text
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from services.trainer.tracker import Value
+from shared.db.models import CheckpointRow, TrainedExperienceRow, TrainingRoundRow, ValueTrackerRow
+from shared.kit.errors import TemporaryError
+
+_LOCK: Final = 0x7AB_0001
+"""Advisory lock of whoever runs a round."""
+
+
+@contextmanager
+def only_trainer(engine: Engine) -> Iterator[bool]:
+    """Whether no other trainer runs a round on this database; held until the end of the block, or of the process.
+
+    Raises `TemporaryError` while the database is away.
+    """
+    try:
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_LOCK))))
+    except DBAPIError as error:
+        raise TemporaryError(f"database: {type(error.orig).__name__}") from error
+    with connection:
+        try:
+            yield mine
+        finally:
+            if mine:
+                _unlock(connection)
+
+
+def _unlock(connection: Connection) -> None:
+    try:
+        connection.scalar(select(func.pg_advisory_unlock(_LOCK)))
+    except DBAPIError:
+        connection.invalidate()  # the session is gone, and its lock with it
+
+
+def newest_round(session: Session) -> TrainingRoundRow | None:
+    """The committed round with the newest checkpoint; None before the first."""
+    return session.scalars(
+        select(TrainingRoundRow)
+        .where(TrainingRoundRow.version.is_not(None))
+        .order_by(TrainingRoundRow.version.desc())
+        .limit(1)
+    ).first()
+
+
+def committed_folders(session: Session) -> dict[str, int]:
+    """Folder name → version of every committed checkpoint."""
+    rows = session.execute(
+        select(TrainingRoundRow.checkpoint, TrainingRoundRow.version).where(TrainingRoundRow.version.is_not(None))
+    )
+    return {folder: version for folder, version in rows if folder is not None and version is not None}
+
+
+def newest_uploaded(session: Session) -> int | None:
+    """The newest version that the publisher has stored."""
+    return session.scalar(select(func.max(CheckpointRow.version)))
+
+
+def already_counted(session: Session, experience_ids: Collection[str]) -> set[str]:
+    """Those that an earlier round has dealt with."""
+    found = session.scalars(
+        select(TrainedExperienceRow.experience_id).where(TrainedExperienceRow.experience_id.in_(experience_ids))
+    )
+    return set(found)
+
+
+def insert_round(session: Session, row: TrainingRoundRow) -> None:
+    """Raises `IntegrityError` where the version is taken."""
+    session.add(row)
+    session.flush()
+
+
+def insert_dispositions(session: Session, round_id: str, dispositions: Mapping[str, str]) -> None:
+    """Raises `IntegrityError` where one has counted already: the caller's transaction must not survive that."""
+    if dispositions:
+        session.execute(
+            insert(TrainedExperienceRow),
+            [
+                {"experience_id": experience_id, "round_id": round_id, "disposition": disposition}
+                for experience_id, disposition in dispositions.items()
+            ],
+        )
+
+
+def tracker_values(session: Session, buckets: Iterable[str]) -> dict[str, Value]:
+    """What the tracker knows of these buckets."""
+    rows = session.scalars(select(ValueTrackerRow).where(ValueTrackerRow.bucket.in_(list(buckets))))
+    return {row.bucket: Value(row.mean, row.weight) for row in rows}
+
+
+def save_tracker_values(session: Session, values: Mapping[str, Value]) -> None:
+    """Insert or overwrite."""
+    if not values:
+        return
+    rows = [{"bucket": bucket, "mean": value.mean, "weight": value.weight} for bucket, value in values.items()]
+    statement = upsert(ValueTrackerRow).values(rows)
+    fresh = {"mean": statement.excluded.mean, "weight": statement.excluded.weight, "updated_at": func.now()}
+    session.execute(statement.on_conflict_do_update(index_elements=["bucket"], set_=fresh))
+
+
+def last_rounds(session: Session, limit: int) -> list[tuple[TrainingRoundRow, dict[str, int]]]:
+    """The newest rounds first, each with its number of experiences by disposition."""
+    rounds = session.scalars(select(TrainingRoundRow).order_by(TrainingRoundRow.committed_at.desc()).limit(limit)).all()
+    counts: dict[str, dict[str, int]] = {row.round_id: {} for row in rounds}
+    for round_id, disposition, count in session.execute(
+        select(TrainedExperienceRow.round_id, TrainedExperienceRow.disposition, func.count())
+        .where(TrainedExperienceRow.round_id.in_(counts))
+        .group_by(TrainedExperienceRow.round_id, TrainedExperienceRow.disposition)
+    ):
+        counts[round_id][disposition] = count
+    return [(row, counts[row.round_id]) for row in rounds]
+
+
+def check_schema(session: Session) -> None:
+    """Raises a database error where the tables are not there."""
+    session.execute(text("SELECT round_id, version FROM training_rounds LIMIT 0"))

@@ -1,0 +1,118 @@
+"""Settings of the trainer and of the learner that it starts. The defaults suit the small model on two CPU cores."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from services.trainer.learner_api import LearnerConfig
+from shared.kit.errors import SettingsError
+from shared.kit.settings import ServiceSettings
+
+AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "tracker", "raw"]
+
+
+class TrainerSettings(ServiceSettings):
+    """Environment variable of a field: `TABWISE_` + its name in capitals."""
+
+    database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """Where the experience stream is."""
+    broker_url: str = "redis://127.0.0.1:6379/1"
+    """Celery's broker."""
+    engine_urls: str = "http://127.0.0.1:8000"
+    """Replicas that siblings are drawn from, separated by commas."""
+    served_model_name: str = "tabwise"
+    model_path: str = "models/tabwise-small"
+    """The base model: a folder, or a repository name such as `Qwen/Qwen2.5-Coder-1.5B`."""
+    checkpoint_root: str = "var/checkpoints"
+    """Where the learner commits `vNNNNNN/`."""
+    keep_checkpoints: int = Field(default=5, ge=1)
+    """Newest committed folders that are kept; older ones go once the publisher has uploaded theirs or a newer one."""
+    metrics_host: str = "127.0.0.1"
+    trainer_metrics_port: int = Field(default=9101, ge=1, le=65535)
+
+    trainer_tick_s: float = Field(default=1.0, gt=0)
+    """How often it looks for work."""
+    trainer_consumer: str = "trainer"
+    """Name in the consumer group. The same after a restart, so that it finds what it had claimed."""
+    minibatch_size: int = Field(default=32, ge=1)
+    """Groups per optimiser step."""
+    minibatches_per_checkpoint: int = Field(default=1, ge=1)
+    max_wait_s: float = Field(default=30.0, ge=0)
+    """A smaller mini-batch is trained once experience has waited this long."""
+    claim_idle_s: float = Field(default=300.0, gt=0)
+    """Entries that another consumer has held for longer are taken over."""
+    max_staleness: int = Field(default=8, ge=0)
+    """Versions that experience may be behind the newest committed one."""
+    max_failures: int = Field(default=12, ge=1)
+    """Rounds that may fail in a row on the same experience, each half as large, before it is put aside as dead."""
+    max_backoff_s: float = Field(default=60.0, ge=0)
+    """Longest pause after failed rounds; it doubles from one tick on."""
+    stop_grace_s: float = Field(default=20.0, ge=0)
+    """On SIGTERM a round that is in the learner gets this long to finish, then it is abandoned."""
+
+    group_size: int = Field(default=8, ge=1)
+    """Completions per prompt, the shown one included; 1: no siblings."""
+    sibling_temperature: float | None = Field(default=None, gt=0)
+    """None: the temperature of the shown completion."""
+    sibling_timeout_s: float = Field(default=30.0, gt=0)
+    sibling_concurrency: int = Field(default=8, ge=1)
+    """Prompts that are sampled at once over all replicas."""
+
+    advantage: AdvantageName = "grpo"
+    tracker_decay: float = Field(default=0.98, gt=0, le=1)
+    """What remains of the value tracker's weight per new experience: 0.98 remembers about 50."""
+
+    learner_module: str = "services.trainer.learner"
+    """Started with `python -m`; anything that speaks `learner_api` will do."""
+    learner_ranks: int = Field(default=1, ge=1)
+    """Processes of the learner; more than one is started with torchrun."""
+    learner_startup_s: float = Field(default=180.0, gt=0)
+    learner_timeout_s: float = Field(default=600.0, gt=0)
+    """Longest silence of the learner during a round."""
+    learner_dtype: Literal["float32", "bfloat16"] = "float32"
+    learner_threads: int = Field(default=1, ge=0)
+    """CPU threads per rank; 0: torch decides."""
+    learner_seed: int = 0
+    learning_rate: float = Field(default=5e-5, gt=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    kl_coef: float = Field(default=0.01, ge=0)
+    clip_low: float = Field(default=0.2, gt=0)
+    clip_high: float = Field(default=0.28, gt=0)
+    importance_cap: float = Field(default=2.0, gt=0)
+    zero_stage: int = Field(default=2, ge=0, le=3)
+    max_row_tokens: int = Field(default=4096, ge=64)
+    """Token budget of one packed row; a prompt that does not fit with one completion is not trained on."""
+    gradient_checkpointing: bool = False
+    tensorboard_dir: str | None = "var/tensorboard"
+
+    @property
+    def engines(self) -> list[str]:
+        """Base URLs of the replicas."""
+        return [url.strip().rstrip("/") for url in self.engine_urls.split(",") if url.strip()]
+
+    @property
+    def round_size(self) -> int:
+        """Groups of one checkpoint at most."""
+        return self.minibatch_size * self.minibatches_per_checkpoint
+
+    def learner_config(self) -> LearnerConfig:
+        """What the learner is told at its start."""
+        same = LearnerConfig.model_fields.keys() & type(self).model_fields.keys()
+        return LearnerConfig.model_validate(
+            {name: getattr(self, name) for name in same}
+            | {"dtype": self.learner_dtype, "threads": self.learner_threads, "seed": self.learner_seed}
+        )
+
+
+def load_settings() -> TrainerSettings:
+    """From the environment. Raises `SettingsError` that names the variable."""
+    try:
+        return TrainerSettings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
