@@ -1,0 +1,19 @@
+"""The learner: one process (or one per accelerator) that holds the policy and takes GRPO steps with DeepSpeed.
+
+In: `TrainRequest`s over one socket. Out: `StepDone`, `RoundDone`, `RoundFailed`, and checkpoint folders on disk.
+Whom it serves: the Celery trainer, which starts it, feeds it, and alone decides which checkpoint is committed.
+
+__main__     settings from the environment, ranks joined, then `serve`
+serve        the connection: rank 0 talks, the other ranks follow
+rounds       one request: right base in memory, mini-batches, checkpoint
+packing      groups → lanes `[prompt | y1 | … | yG]` → micro-batches; pure, torch-free
+batch        a micro-batch as tensors
+model        Hugging Face model → logprobs of the credited tokens, and of nothing else
+loss         the formulas, with their sources
+engine       DeepSpeed: configuration, backward, step, skip
+checkpoint   folder on disk: write, verify, load
+probe        the fixed sequence whose logprobs the publisher checks
+tensorboard  scalars
+ranks        torch.distributed
+This package alone (with services.engine) may import torch; importing `services.trainer.learner` itself does not.
+"""

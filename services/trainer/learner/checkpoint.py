@@ -1,0 +1,159 @@
+"""Checkpoint folders: written whole or not at all, and refused where they are not what the request names.
+
+In: the engine and the base model's folder. Out: `vNNNNNN/` with Hugging Face files, `probe.json`, `lineage.json` and
+`deepspeed/` (shared.contracts.checkpoint). Everything goes to `vNNNNNN.tmp/` first, is flushed to disk, then renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from services.trainer.learner.engine import STATE_TAG, Engine
+from services.trainer.learner.ranks import Ranks
+from services.trainer.learner_api import CheckpointRef, LearnerConfig
+from shared.contracts.checkpoint import Probe
+from shared.contracts.names import PROBE_FILE
+from shared.kit.errors import TabwiseError
+
+LINEAGE_FILE = "lineage.json"
+STATE_FOLDER = "deepspeed"
+WEIGHTS_FILE = "model.safetensors"
+_COPIED = (
+    "config.json", "generation_config.json", "tokenizer*", "vocab.*", "merges.txt", "*.model",
+    "special_tokens_map.json", "added_tokens.json", "chat_template*",
+)  # fmt: skip
+
+
+class CheckpointError(TabwiseError):
+    """A checkpoint folder is missing, broken, or not the one that was asked for; the message says which and why."""
+
+
+class Lineage(BaseModel):
+    """Where a checkpoint comes from, and the shape in which its optimiser state was saved."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int
+    lineage: str
+    parent: int
+    parent_lineage: str
+    ranks: int
+    zero_stage: int
+    dtype: str
+
+
+def folder_of(ref: CheckpointRef) -> Path:
+    """The folder of a version above 0."""
+    if ref.folder is None:
+        raise CheckpointError(f"version {ref.version} ({ref.lineage}) names no folder; only version 0 may")
+    return Path(ref.folder)
+
+
+def verify(ref: CheckpointRef, config: LearnerConfig, ranks: int) -> None:
+    """Raise unless this learner can resume from `ref`. Version 0 is the base model and always can."""
+    if ref.version == 0:
+        return
+    folder = folder_of(ref)
+    try:
+        found = Lineage.model_validate_json((folder / LINEAGE_FILE).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise CheckpointError(
+            f"{folder} is not a whole checkpoint: {type(error).__name__} at {LINEAGE_FILE}"
+        ) from error
+    if (found.version, found.lineage) != (ref.version, ref.lineage):
+        raise CheckpointError(
+            f"{folder} holds version {found.version} of round {found.lineage}, not {ref.version} of {ref.lineage}"
+        )
+    _same_shape(folder, found, config, ranks)
+    if not (folder / STATE_FOLDER / STATE_TAG).is_dir():
+        raise CheckpointError(f"{folder} has no {STATE_FOLDER}/: it can be served, but not trained on")
+
+
+def _same_shape(folder: Path, found: Lineage, config: LearnerConfig, ranks: int) -> None:
+    settings = (
+        ("TABWISE_LEARNER_RANKS", found.ranks, ranks),
+        ("TABWISE_ZERO_STAGE", found.zero_stage, config.zero_stage),
+        ("TABWISE_LEARNER_DTYPE", found.dtype, config.dtype),
+    )
+    for name, saved, now in settings:
+        if saved != now:
+            raise CheckpointError(
+                f"{folder} was written with {name}={saved} and cannot be resumed with {now}: set it back"
+            )
+
+
+def load(engine: Engine, ref: CheckpointRef) -> None:
+    """Weights, optimiser and schedule of `ref` into a freshly built engine (collective). Call `verify` before."""
+    folder = folder_of(ref)
+    try:
+        engine.load_state(folder / STATE_FOLDER)
+    except Exception as error:  # DeepSpeed and torch raise nearly anything for a damaged file
+        raise CheckpointError(f"{folder}: {STATE_FOLDER}/ could not be read: {one_line(error)}") from error
+
+
+def save(
+    engine: Engine, base_folder: Path, target: CheckpointRef, lineage: Lineage, probe: Probe, ranks: Ranks
+) -> None:
+    """Write `target.folder` (collective). When this returns on rank 0 the folder is there, whole and flushed."""
+    final = folder_of(target)
+    draft = final.with_name(final.name + ".tmp")
+    if ranks.first:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+    ranks.barrier()
+    engine.save_state(draft / STATE_FOLDER)
+    weights = engine.weights()
+    ranks.barrier()
+    if ranks.first and weights is not None:
+        write_model(draft, base_folder, weights)
+        (draft / PROBE_FILE).write_text(probe.model_dump_json())
+        (draft / LINEAGE_FILE).write_text(lineage.model_dump_json(indent=1))
+        _publish(draft, final)
+    ranks.barrier()
+
+
+def write_model(folder: Path, base_folder: Path, weights: dict[str, Tensor]) -> None:
+    """Weights as one safetensors file; configuration and tokenizer byte for byte as in the base model."""
+    for pattern in _COPIED:
+        for file in base_folder.glob(pattern):
+            shutil.copyfile(file, folder / file.name)
+    save_file(_without_ties(weights), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _without_ties(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each storage once (a tied head is the embedding again, and Hugging Face and vLLM tie it on load)."""
+    kept: dict[int, str] = {}
+    for name, tensor in weights.items():
+        kept.setdefault(tensor.data_ptr(), name)
+    return {name: weights[name].detach().cpu().contiguous() for name in kept.values()}
+
+
+def _publish(draft: Path, final: Path) -> None:
+    """Flush, and rename over whatever an uncommitted attempt left."""
+    for file in draft.rglob("*"):
+        _flush(file)
+    _flush(draft)
+    if final.exists():
+        shutil.rmtree(final)
+    draft.rename(final)
+    _flush(final.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of an error."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__

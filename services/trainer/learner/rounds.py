@@ -1,0 +1,240 @@
+"""One request from start to end: the right base in memory, one optimiser step per mini-batch, one checkpoint.
+
+In: `TrainRequest`. Out: `StepDone` for each mini-batch through `emit`, then `RoundDone`; or an exception, after which
+the memory counts as unknown and the next request loads its base anew.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import torch
+import torch.distributed as dist
+from huggingface_hub import snapshot_download
+from torch import Tensor
+
+from services.trainer.learner import checkpoint
+from services.trainer.learner.batch import Batch, make_batch
+from services.trainer.learner.checkpoint import Lineage
+from services.trainer.learner.engine import Engine
+from services.trainer.learner.loss import TokenLoss, token_loss
+from services.trainer.learner.model import PackedPolicy, load_model
+from services.trainer.learner.packing import Lane, micro_batches, plan_lanes, share_out
+from services.trainer.learner.probe import probe_lane, probe_tokens
+from services.trainer.learner.ranks import Ranks
+from services.trainer.learner.tensorboard import Scalars
+from services.trainer.learner_api import (
+    CheckpointRef,
+    LearnerConfig,
+    LearnerReady,
+    RoundDone,
+    StepDone,
+    TrainGroup,
+    TrainRequest,
+)
+from shared.contracts.checkpoint import Probe
+
+log = structlog.get_logger()
+
+Emit = Callable[[StepDone], None]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_BASE = (0, "base")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """This rank's part of a mini-batch: as many micro-batches as every other rank has."""
+
+    batches: list[list[Lane]]
+    real: int
+    """Micro-batches from here on are stand-ins, run with weight zero so that the ranks stay in step."""
+    tokens: int
+    """Credited tokens of the whole mini-batch, on all ranks."""
+    groups: int
+
+
+class Learner:
+    """Model, optimiser and reference in memory, and which checkpoint they are."""
+
+    def __init__(self, config: LearnerConfig, ranks: Ranks) -> None:
+        torch.manual_seed(config.seed)
+        self._config, self._ranks = config, ranks
+        self._folder = base_folder(config.model_path)
+        self._probe_tokens = probe_tokens(str(self._folder))
+        self._reference = self._load_reference() if config.kl_coef > 0 else None
+        self._engine = self._build()
+        self._memory: tuple[int, str] | None = _BASE
+        self._scalars = Scalars(config.tensorboard_dir if ranks.first else None)
+
+    def ready(self) -> LearnerReady:
+        """What was loaded."""
+        parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self._engine.policy.parameters())
+        return LearnerReady(ranks=self._ranks.world, parameters=parameters, device=self._ranks.device.type)
+
+    def verify(self, base: CheckpointRef) -> None:
+        """Raise where `base` is neither in memory nor loadable. Rank 0 asks before the others hear of the request."""
+        if self._memory != (base.version, base.lineage):
+            checkpoint.verify(base, self._config, self._ranks.world)
+
+    def train(self, request: TrainRequest, emit: Emit) -> RoundDone:
+        """Train and write the checkpoint (collective)."""
+        started = time.monotonic()
+        self._recall(request.base)
+        self._memory = None
+        work = [self._share(groups) for groups in request.minibatches]
+        proximal = [None, *(self._proximal(part) for part in work[1:])]
+        for index, part in enumerate(work):
+            emit(self._step(index, part, proximal[index]))
+        self._save(request)
+        self._memory = (request.target.version, request.target.lineage)
+        done = RoundDone(target=request.target, seconds=time.monotonic() - started, peak_rss_mb=self._peak_rss_mb())
+        self._scalars.round(done, request.scalars)
+        return done
+
+    # What is in memory
+
+    def _build(self) -> Engine:
+        policy = PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype]))
+        return Engine(policy, self._config, self._ranks.device)
+
+    def _load_reference(self) -> PackedPolicy:
+        policy = PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype]))
+        return policy.to(self._ranks.device).eval().requires_grad_(False)
+
+    def _recall(self, base: CheckpointRef) -> None:
+        """Bring `base` into memory, unless it is there. A used engine is rebuilt: its gradients are unknown."""
+        wanted = (base.version, base.lineage)
+        if self._memory == wanted:
+            return
+        log.info("loading checkpoint", version=base.version, lineage=base.lineage)
+        if self._memory != _BASE:
+            self._engine.close()
+            self._engine = self._build()
+        self._memory = None
+        if base.version > 0:
+            checkpoint.load(self._engine, base)
+        self._memory = wanted
+
+    # One mini-batch
+
+    def _share(self, groups: Sequence[TrainGroup]) -> Work:
+        """The same plan on every rank, of which this rank takes its share."""
+        lanes = plan_lanes(groups, self._config.max_row_tokens)
+        if not lanes:
+            raise ValueError("a mini-batch without groups")
+        shares = [micro_batches(part, self._config.max_row_tokens) for part in share_out(lanes, self._ranks.world)]
+        own = shares[self._ranks.rank]
+        spare = [[min(lanes, key=lambda lane: lane.length)]] * (max(map(len, shares)) - len(own))
+        return Work(own + spare, len(own), sum(lane.credited for lane in lanes), len(groups))
+
+    @torch.no_grad()
+    def _proximal(self, work: Work) -> list[Tensor]:
+        """The policy's logprobs as the round begins, for the mini-batches that earlier steps will precede."""
+        return [self._engine.logprobs(make_batch(lanes, self._ranks.device)) for lanes in work.batches]
+
+    def _step(self, index: int, work: Work, proximal: list[Tensor] | None) -> StepDone:
+        started = time.monotonic()
+        sums, largest, finite = [0.0] * 6, 0.0, True
+        for at, lanes in enumerate(work.batches):
+            batch = make_batch(lanes, self._ranks.device)
+            terms = self._token_loss(batch, None if proximal is None else proximal[at])
+            share = self._ranks.world / work.tokens if at < work.real else 0.0
+            loss = terms.loss_N.sum() * share
+            if not torch.isfinite(loss):
+                finite, loss = False, loss * torch.nan  # so that every ZeRO stage sees it in the gradient and skips
+            self._engine.backward(loss, last=at == len(work.batches) - 1)
+            if at < work.real:
+                sums = [a + b for a, b in zip(sums, _sums(terms), strict=True)]
+                largest = max(largest, float(terms.importance_N.max()))
+        norm = self._engine.step()
+        done = self._report(index, work, sums, largest, norm if finite else None, time.monotonic() - started)
+        self._scalars.step(done, self._engine.steps, self._engine.learning_rate)
+        return done
+
+    def _token_loss(self, batch: Batch, proximal_N: Tensor | None) -> TokenLoss:
+        config = self._config
+        reference_N = None
+        if self._reference is not None:
+            with torch.no_grad():
+                reference_N = self._reference(batch)
+        return token_loss(
+            self._engine.logprobs(batch),
+            batch.behaviour_logprobs_N,
+            batch.advantages_N,
+            proximal_N=proximal_N,
+            reference_N=reference_N,
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            importance_cap=config.importance_cap,
+            kl_coef=config.kl_coef,
+        )
+
+    def _report(
+        self, index: int, work: Work, sums: list[float], largest: float, norm: float | None, seconds: float
+    ) -> StepDone:
+        """Means over the mini-batch, on all ranks. A skipped step has no figures: NaN would not survive JSON."""
+        totals = self._ranks.reduce(sums)
+        largest = self._ranks.reduce([largest], dist.ReduceOp.MAX)[0]
+        if norm is None:
+            totals, largest = [0.0] * len(totals), 0.0
+        loss, kl, clipped, weight, weight_squared, gap = (total / work.tokens for total in totals)
+        return StepDone(
+            minibatch=index,
+            groups=work.groups,
+            tokens=work.tokens,
+            loss=loss,
+            kl=kl,
+            grad_norm=norm or 0.0,
+            clip_share=clipped,
+            importance_mean=weight,
+            importance_max=largest,
+            effective_sample_share=weight * weight / weight_squared if weight_squared > 0 else 0.0,
+            logprob_gap_mean=gap,
+            seconds=seconds,
+            skipped="non_finite" if norm is None else None,
+        )
+
+    # The checkpoint
+
+    def _save(self, request: TrainRequest) -> None:
+        target, base = request.target, request.base
+        lineage = Lineage(
+            version=target.version,
+            lineage=target.lineage,
+            parent=base.version,
+            parent_lineage=base.lineage,
+            ranks=self._ranks.world,
+            zero_stage=self._config.zero_stage,
+            dtype=self._config.dtype,
+        )
+        checkpoint.save(self._engine, self._folder, target, lineage, self._probe(target.version), self._ranks)
+
+    @torch.no_grad()
+    def _probe(self, version: int) -> Probe:
+        """Under the weights as they are saved; the forward pass in their dtype, the softmax in fp32."""
+        batch = make_batch([probe_lane(self._probe_tokens)], self._ranks.device)
+        logprobs = self._engine.logprobs(batch).tolist()
+        return Probe(version=version, token_ids=self._probe_tokens, logprobs=logprobs)
+
+    def _peak_rss_mb(self) -> float:
+        """Of all ranks together."""
+        return self._ranks.reduce([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024])[0]
+
+
+def base_folder(model_path: str) -> Path:
+    """The base model on disk: a folder as it is, a Hub name as the cache has it."""
+    folder = Path(model_path)
+    return folder if folder.is_dir() else Path(snapshot_download(model_path))
+
+
+def _sums(terms: TokenLoss) -> list[float]:
+    """Of one micro-batch: loss, kl, clipped, w, w², |learner - behaviour|."""
+    weight_N = terms.importance_N.double()
+    gap_N = weight_N.log().abs()
+    columns = (terms.loss_N.detach(), terms.kl_N, terms.clipped_N, weight_N, weight_N.square(), gap_N)
+    return [float(column.double().sum()) for column in columns]

@@ -1,0 +1,106 @@
+"""The connection to the trainer. Rank 0 talks; the other ranks follow what it broadcasts.
+
+In: `TrainRequest` as JSON bytes. Out: `LearnerReady`, `StepDone`, `RoundDone`, `RoundFailed` as JSON bytes.
+The trainer hanging up ends the process at once, also in the middle of a round: the trainer's next learner may be about
+to write the same `vNNNNNN.tmp`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from services.trainer.learner.checkpoint import CheckpointError, one_line
+from services.trainer.learner.ranks import Ranks
+from services.trainer.learner.rounds import Learner
+from services.trainer.learner_api import RoundFailed, StepDone, TrainRequest
+
+log = structlog.get_logger()
+
+
+def lead(connection: Connection, learner: Learner, ranks: Ranks) -> None:
+    """Rank 0: answer requests until the trainer hangs up."""
+    threading.Thread(target=_leave_on_hangup, args=(connection.fileno(),), daemon=True).start()
+    _send(connection, learner.ready())
+    while True:
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            leave()
+        _answer(connection, learner, ranks, message)
+
+
+def follow(learner: Learner, ranks: Ranks) -> None:
+    """Other ranks: train what rank 0 trains; go when it goes."""
+    while True:
+        try:
+            message = ranks.broadcast(None)
+        except RuntimeError:
+            leave()
+        if message is not None:
+            learner.train(TrainRequest.model_validate_json(message), _ignore)
+
+
+def _answer(connection: Connection, learner: Learner, ranks: Ranks, message: bytes) -> None:
+    try:
+        request = TrainRequest.model_validate_json(message)
+        learner.verify(request.base)
+    except ValidationError as error:
+        _send(connection, RoundFailed(error=f"not a TrainRequest: {_where(error)}"))
+    except CheckpointError as error:
+        log.error("base refused", error=str(error))
+        _send(connection, RoundFailed(error=one_line(error)))
+    else:
+        ranks.broadcast(message.decode())
+        _train(connection, learner, ranks, request)
+
+
+def _train(connection: Connection, learner: Learner, ranks: Ranks, request: TrainRequest) -> None:
+    try:
+        done = learner.train(request, lambda step: _send(connection, step))
+    except Exception as error:
+        log.exception("round failed")
+        _send(connection, RoundFailed(error=one_line(error)))
+        if ranks.world > 1:  # the others may be waiting inside a collective: only a new process group is sure
+            leave(1)
+    else:
+        _send(connection, done)
+
+
+def _send(connection: Connection, reply: BaseModel) -> None:
+    try:
+        connection.send_bytes(reply.model_dump_json().encode())
+    except (BrokenPipeError, ConnectionResetError):
+        leave()
+
+
+def _where(error: ValidationError) -> str:
+    """Field and reason of the first error, without the values."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'message'}: {first['msg']}"
+
+
+def _ignore(step: StepDone) -> None:
+    """Rank 0 reports for all."""
+
+
+def _leave_on_hangup(descriptor: int) -> None:
+    """Wait, without cost, until the other end has closed, then end the process."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    poll.poll()
+    leave()
+
+
+def leave(status: int = 0) -> NoReturn:
+    """End now: no interpreter shutdown, which would wait for collectives that never come."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
