@@ -14,14 +14,22 @@ from sqlalchemy.orm import Session
 def make_async_engine(url: str, *, pool_size: int = 10, connect_timeout_s: int = 5) -> AsyncEngine:
     """For the FastAPI services. `url` starts with `postgresql+psycopg://`."""
     return create_async_engine(
-        url, pool_size=pool_size, pool_pre_ping=True, connect_args={"connect_timeout": connect_timeout_s}
+        url,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        hide_parameters=True,
+        connect_args={"connect_timeout": connect_timeout_s},
     )
 
 
 def make_engine(url: str, *, pool_size: int = 2, connect_timeout_s: int = 5) -> Engine:
     """For the Celery services and the migrations."""
     return create_engine(
-        url, pool_size=pool_size, pool_pre_ping=True, connect_args={"connect_timeout": connect_timeout_s}
+        url,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        hide_parameters=True,
+        connect_args={"connect_timeout": connect_timeout_s},
     )
 
 

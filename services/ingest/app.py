@@ -1,0 +1,102 @@
+"""Puts ingest together: the HTTP app, its loops, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from services.ingest.answers import CountAnswers
+from services.ingest.gauges import Gauges
+from services.ingest.joiner import Joiner
+from services.ingest.metrics import IngestMetrics
+from services.ingest.recorder import Recorder
+from services.ingest.relay import Relay
+from services.ingest.repository import Repository
+from services.ingest.resolver import Resolver
+from services.ingest.routes import FEEDBACK_ROUTES, Ingest, make_router
+from services.ingest.settings import IngestSettings
+from services.ingest.worker import Loop, is_temporary, run_all
+from shared.db.engine import async_sessions, make_async_engine
+from shared.kit.clock import Clock, utc_now
+from shared.kit.errors import TemporaryError
+from shared.streams import RedisStreams, Streams
+from shared.web.auth import KeyRing
+from shared.web.body_limit import BodyLimit
+from shared.web.errors import install_error_handlers
+from shared.web.probes import install_probes
+
+GAUGES_EVERY_S = 2.0
+PRUNE_EVERY_S = 60.0
+READY_TIMEOUT_S = 2.0
+
+
+def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
+    """The whole service. Raises `SettingsError` where no key is configured; connects to nothing yet."""
+    metrics = IngestMetrics(CollectorRegistry())
+    engine = make_async_engine(settings.database_url)
+    sessions = async_sessions(engine)
+    streams = RedisStreams.from_url(settings.redis_url)
+    loops = make_loops(settings, sessions, streams, metrics, clock)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        running = asyncio.create_task(run_all(loops, metrics))
+        try:
+            yield
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            await streams.close()
+            await engine.dispose()
+
+    app = FastAPI(title="Tabwise ingest", lifespan=lifespan)
+    app.state.metrics = metrics
+    install_error_handlers(app)
+    keys = KeyRing.parse(settings.api_keys)
+    app.include_router(make_router(Ingest(settings, keys, sessions, metrics, clock)))
+    install_probes(app, metrics.registry, lambda: check_ledger(sessions))
+    app.add_middleware(BodyLimit, max_bytes=settings.ingest_max_body_bytes)
+    app.add_middleware(CountAnswers, metrics=metrics, routes=FEEDBACK_ROUTES)
+    return app
+
+
+def make_loops(
+    settings: IngestSettings,
+    sessions: async_sessionmaker[AsyncSession],
+    streams: Streams,
+    metrics: IngestMetrics,
+    clock: Clock,
+) -> list[Loop]:
+    """The loops that the settings ask for."""
+    loops = [Loop("gauges", Gauges(sessions, streams, metrics).step, GAUGES_EVERY_S)]
+    if settings.run_recorder:
+        loops.append(Loop("recorder", Recorder(settings, sessions, streams, metrics).step, 0))
+    if settings.run_joiner:
+        joiner = Joiner(settings, sessions, streams, metrics, clock)
+        loops.append(Loop("joiner", joiner.step, settings.poll_interval_s))
+    if settings.run_resolver:
+        resolver = Resolver(settings, sessions, metrics, clock)
+        loops.append(Loop("resolver_accepted", resolver.step_accepted, settings.poll_interval_s))
+        loops.append(Loop("resolver_rejected", resolver.step_rejected, settings.settle_poll_interval_s))
+    if settings.run_relay:
+        relay = Relay(settings, sessions, streams, metrics, clock)
+        loops.append(Loop("relay", relay.step, settings.poll_interval_s))
+        loops.append(Loop("prune", relay.prune, PRUNE_EVERY_S))
+    return loops
+
+
+async def check_ledger(sessions: async_sessionmaker[AsyncSession]) -> None:
+    """Raises `TemporaryError` while PostgreSQL cannot be asked."""
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S), sessions() as session:
+            await Repository(session).check()
+    except Exception as error:
+        if not is_temporary(error):
+            raise
+        raise TemporaryError(f"PostgreSQL: {type(error).__name__}") from error

@@ -1,0 +1,124 @@
+"""Builds the experience of one resolved display: shown sample, siblings of the same request, reference. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from services.ingest.rewards import reward_of_shown
+from services.ingest.settled import typed_out
+from services.ingest.shown import Fit, Span, locate
+from shared.contracts.experience import Experience, Label, Reference, RewardSpec, Sample
+from shared.contracts.generation import Generation
+
+LANGUAGES = {
+    "py": "python", "pyi": "python", "ipynb": "python", "js": "javascript", "mjs": "javascript", "cjs": "javascript",
+    "jsx": "javascript", "ts": "typescript", "tsx": "typescript", "java": "java", "kt": "kotlin", "scala": "scala",
+    "go": "go", "rs": "rust", "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "cxx": "cpp", "hpp": "cpp",
+    "cs": "csharp", "rb": "ruby", "php": "php", "swift": "swift", "lua": "lua", "r": "r", "jl": "julia",
+    "sh": "shell", "bash": "shell", "zsh": "shell", "sql": "sql", "html": "html", "css": "css", "scss": "css",
+    "vue": "vue", "svelte": "svelte", "md": "markdown", "yaml": "yaml", "yml": "yaml", "toml": "toml",
+    "json": "json", "xml": "xml", "dart": "dart", "ex": "elixir", "exs": "elixir", "hs": "haskell", "tf": "terraform",
+}  # fmt: skip
+"""File extension → language, lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """One resolved outcome, as the pure centre sees it."""
+
+    outcome_id: str
+    project_id: str
+    label: Label
+    shown_text: str
+    """What the editor displayed."""
+    credited_tokens: int
+    first_event_at: datetime
+    filepath: str
+    settled: str | None
+    """What the developer typed there instead, if known."""
+    already_labelled: bool
+    """Another display of the same sample went to the trainer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What follows from a display."""
+
+    experience: Experience
+    withheld: str | None
+    """Why the trainer does not get it, else None."""
+
+
+def experience_id(outcome_id: str) -> str:
+    """One outcome makes one experience, so its id follows."""
+    return f"exp-{outcome_id}"
+
+
+def language_of(filepath: str) -> str:
+    """From the extension of a path or file URI; `unknown` where it says nothing."""
+    path = unquote(urlsplit(filepath).path) if filepath.startswith("file:") else filepath
+    name = PurePosixPath(path.replace("\\", "/")).name
+    return LANGUAGES.get(name.rpartition(".")[2].lower(), "unknown") if "." in name else "unknown"
+
+
+def resolve(display: Display, generation: Generation, siblings: Sequence[Generation], spec: RewardSpec) -> Resolution:
+    """The experience of `display`, and why it is withheld if it is."""
+    span = locate(generation.text, display.shown_text)
+    experience = Experience(
+        experience_id=experience_id(display.outcome_id),
+        generation_id=generation.generation_id,
+        project_id=display.project_id,
+        key_id=generation.key_id,
+        language=language_of(display.filepath),
+        feedback_at=display.first_event_at,
+        prompt=generation.prompt,
+        prompt_token_ids=generation.prompt_token_ids,
+        sampling=generation.sampling,
+        shown=_sample(generation, display.credited_tokens),
+        shown_text=_text_in_place(generation, display, span),
+        label=display.label,
+        reward=reward_of_shown(display.label, display.shown_text, spec),
+        reference=_reference(generation, display, span),
+        siblings=[_sample(s, len(s.token_ids)) for s in siblings if s.untrainable is None],
+        reward_spec=spec,
+    )
+    return Resolution(experience, _withheld(display, generation, span))
+
+
+def _withheld(display: Display, generation: Generation, span: Span | None) -> str | None:
+    if generation.untrainable is not None:
+        return generation.untrainable
+    if display.already_labelled:
+        return "already_labelled"
+    if display.credited_tokens == 0 or span is None:
+        return "nothing_credited"
+    if display.label == "rejected" and span.fit is Fit.LATER:
+        return "typed_ahead"  # the beginning was typed as suggested: it must not be punished with the rest
+    if display.label == "rejected" and display.settled and typed_out(display.settled, display.shown_text):
+        return "typed_out"  # rejected, and then typed by hand: the two contradict each other
+    return None
+
+
+def _text_in_place(generation: Generation, display: Display, span: Span | None) -> str:
+    """The displayed text with what was typed ahead of it: what stands at the prompt's cursor when it is accepted."""
+    return generation.text[: span.end] if span and span.fit is Fit.LATER else display.shown_text
+
+
+def _reference(generation: Generation, display: Display, span: Span | None) -> Reference | None:
+    if display.label == "accepted":
+        return Reference(kind="accepted", text=_text_in_place(generation, display, span))
+    return Reference(kind="settled", text=display.settled) if display.settled else None
+
+
+def _sample(generation: Generation, credited: int) -> Sample:
+    return Sample(
+        text=generation.text,
+        token_ids=generation.token_ids,
+        logprobs=generation.logprobs,
+        credited_tokens=credited,
+        policy_version=generation.policy_version,
+    )

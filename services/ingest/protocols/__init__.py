@@ -1,0 +1,5 @@
+"""What clients send, parsed at the door into one `FeedbackEvent`.
+
+continue_   `POST /v1/events/continue`, stock Continue's dev data
+rlinf       `POST /api/training/submit`, RLinf's modified Continue
+"""

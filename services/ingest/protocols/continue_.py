@@ -1,0 +1,76 @@
+"""Stock Continue's dev data: `{"name", "schema", "level", "profileId", "data": {…}}`, schemas 0.1.0 and 0.2.0.
+
+Only `autocomplete` events with a verdict and with code say something about a completion. All others are answered 204
+and ignored, because the client may be configured to send them and can do nothing about an error.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ValidationError
+
+from services.ingest.protocols.common import Body, Display, FeedbackEvent, Name, evidence_of
+from shared.web.errors import from_validation
+
+SOURCE = "continue"
+
+
+class Ignored(StrEnum):
+    """Why an event is taken and not stored."""
+
+    OTHER_EVENT = "other_event"
+    NO_VERDICT = "no_verdict"
+    """Displayed, and nothing is known about it yet."""
+    NO_CODE = "unjoinable"
+    """`level: noCode`: without prompt and completion there is nothing to join by."""
+
+
+class Envelope(Body):
+    """What is around the data of every event."""
+
+    name: Name
+    level: str = "all"
+    data: dict[str, Any]
+
+
+class AutocompleteData(Display):
+    """Data of an `autocomplete` event."""
+
+    accepted: bool | None = None
+
+
+class ContinueEvent(Envelope):
+    """An `autocomplete` event as a whole; for the API documentation."""
+
+    data: AutocompleteData  # type: ignore[assignment]
+
+
+def parse(body: dict[str, Any], *, key_id: str, project_id: str) -> FeedbackEvent | Ignored:
+    """The event in `body`, or why it is ignored. Raises a 422 that names the wrong field."""
+    try:
+        envelope = Envelope.model_validate(body)
+        if envelope.name != "autocomplete":
+            return Ignored.OTHER_EVENT
+        if envelope.level == "noCode" and "prompt" not in envelope.data:
+            return Ignored.NO_CODE
+        data = ContinueEvent.model_validate(body).data
+    except ValidationError as error:
+        raise from_validation(list(error.errors(include_input=False))) from None
+    if data.accepted is None:
+        return Ignored.NO_VERDICT
+    return FeedbackEvent(
+        source=SOURCE,
+        project_id=project_id,
+        key_id=key_id,
+        client_completion_id=data.completionId,
+        accepted=data.accepted,
+        prompt=data.prompt,
+        completion=data.completion,
+        filepath=data.filepath,
+        cache_hit=data.cacheHit,
+        display_ms=data.time,
+        client_time=data.timestamp,
+        evidence=evidence_of(body, envelope.data),
+    )

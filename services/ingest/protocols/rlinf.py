@@ -1,0 +1,48 @@
+"""RLinf's modified Continue: the same display, flat, and always with a verdict."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from services.ingest.protocols.common import Display, FeedbackEvent, evidence_of
+from shared.web.errors import from_validation
+
+SOURCE = "rlinf"
+
+
+class RlinfEvent(Display):
+    """Body of `POST /api/training/submit`."""
+
+    accepted: bool
+
+
+class RlinfAnswer(BaseModel):
+    """Answer of `POST /api/training/submit`; the client looks at `status` alone."""
+
+    status: Literal["submitted"] = "submitted"
+    message: str
+    queue_position: int = 0
+
+
+def parse(body: dict[str, Any], *, key_id: str, project_id: str) -> FeedbackEvent:
+    """The event in `body`. Raises a 422 that names the wrong field."""
+    try:
+        data = RlinfEvent.model_validate(body)
+    except ValidationError as error:
+        raise from_validation(list(error.errors(include_input=False))) from None
+    return FeedbackEvent(
+        source=SOURCE,
+        project_id=project_id,
+        key_id=key_id,
+        client_completion_id=data.completionId,
+        accepted=data.accepted,
+        prompt=data.prompt,
+        completion=data.completion,
+        filepath=data.filepath,
+        cache_hit=data.cacheHit,
+        display_ms=data.time,
+        client_time=data.timestamp,
+        evidence=evidence_of(body),
+    )

@@ -1,0 +1,316 @@
+"""Every query of ingest. One `Repository` lives as long as one unit of work; committing is its caller's.
+
+Rows that a loop works on are locked with SKIP LOCKED, so that several processes may run the same loop.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    DateTime,
+    Select,
+    Text,
+    column,
+    delete,
+    exists,
+    func,
+    lateral,
+    select,
+    true,
+    tuple_,
+    update,
+    values,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.ingest.joining import Candidate
+from services.ingest.protocols.common import FeedbackEvent
+from services.ingest.rows import stop_string
+from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, OutboxRow, OutcomeRow
+
+CANDIDATES_PER_EVENT = 32
+TYPED_AHEAD_CANDIDATES = 32
+LATER_PROMPTS_PER_OUTCOME = 50
+
+OutcomeKey = tuple[str, str]
+"""key_id, client completion id."""
+
+_CANDIDATE_COLUMNS = (
+    GenerationRow.generation_id,
+    GenerationRow.choice_index,
+    GenerationRow.created_at,
+    GenerationRow.project_id,
+    GenerationRow.policy_version,
+    GenerationRow.prompt,
+    GenerationRow.text,
+    GenerationRow.token_ids,
+    GenerationRow.text_offsets,
+    GenerationRow.finish_reason,
+    GenerationRow.stop_reason,
+    GenerationRow.sampling,
+)
+_CANDIDATE_FIELDS = [column.key for column in _CANDIDATE_COLUMNS[:-2]]
+
+
+class Repository:
+    """The ledger, within one session."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    # --- taking in ---------------------------------------------------------------------------------------------
+
+    async def add_event(self, event: FeedbackEvent, received_at: datetime) -> bool:
+        """Store an event; False where the same fact is stored already."""
+        row = {
+            "dedupe_key": event.dedupe_key,
+            "source": event.source,
+            "project_id": event.project_id,
+            "key_id": event.key_id,
+            "client_completion_id": event.client_completion_id,
+            "accepted": event.accepted,
+            "prompt_sha256": event.prompt_sha256,
+            "completion": event.completion,
+            "filepath": event.filepath,
+            "cache_hit": event.cache_hit,
+            "display_ms": event.display_ms,
+            "client_time": event.client_time,
+            "received_at": received_at,
+            "evidence": event.evidence,
+            "next_attempt_at": received_at,
+        }
+        statement = insert(FeedbackEventRow).values(row).on_conflict_do_nothing(index_elements=["dedupe_key"])
+        return (await self._session.scalar(statement.returning(FeedbackEventRow.event_id))) is not None
+
+    async def add_generations(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Store generations; those that are there already stay as they are."""
+        statement = insert(GenerationRow).on_conflict_do_nothing(index_elements=["generation_id"])
+        await self._session.execute(statement, [dict(row) for row in rows])
+
+    # --- joining -----------------------------------------------------------------------------------------------
+
+    async def pending_events(self, now: datetime, limit: int) -> list[FeedbackEventRow]:
+        """Events whose next attempt is due, locked, in the order in which they came."""
+        query = (
+            select(FeedbackEventRow)
+            .where(FeedbackEventRow.status == "pending", FeedbackEventRow.next_attempt_at <= now)
+            .order_by(FeedbackEventRow.next_attempt_at)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        rows = (await self._session.scalars(query)).all()
+        return sorted(rows, key=lambda row: row.event_id)
+
+    async def outcomes_of(self, keys: Collection[OutcomeKey]) -> dict[OutcomeKey, OutcomeRow]:
+        """Existing outcomes of displays, locked."""
+        query = (
+            select(OutcomeRow)
+            .where(tuple_(OutcomeRow.key_id, OutcomeRow.client_completion_id).in_(list(keys)))
+            .order_by(OutcomeRow.outcome_id)
+            .with_for_update()
+        )
+        rows = (await self._session.scalars(query)).all()
+        return {(row.key_id, row.client_completion_id): row for row in rows}
+
+    async def candidates(
+        self, event_ids: Collection[int], window: timedelta, skew: timedelta
+    ) -> dict[int, list[Candidate]]:
+        """For each event the generations of its key and prompt from `window` before it, newest first."""
+        newest = lateral(
+            select(*_CANDIDATE_COLUMNS)
+            .where(
+                GenerationRow.key_id == FeedbackEventRow.key_id,
+                GenerationRow.prompt_sha256 == FeedbackEventRow.prompt_sha256,
+                GenerationRow.created_at >= FeedbackEventRow.received_at - window,
+                GenerationRow.created_at <= FeedbackEventRow.received_at + skew,
+            )
+            .order_by(GenerationRow.created_at.desc())
+            .limit(CANDIDATES_PER_EVENT)
+            .correlate(FeedbackEventRow)
+        )
+        query = (
+            select(FeedbackEventRow.event_id, *newest.c, _labelled(newest.c.generation_id))
+            .join(newest, true())
+            .where(FeedbackEventRow.event_id.in_(list(event_ids)))
+        )
+        found: dict[int, list[Candidate]] = defaultdict(list)
+        for event_id, *columns in await self._session.execute(query):
+            found[event_id].append(_candidate(columns))
+        return found
+
+    async def recent_of_key(self, event: FeedbackEventRow, window: timedelta, skew: timedelta) -> list[Candidate]:
+        """The newest generations of the event's key, whatever their prompt."""
+        query = (
+            select(*_CANDIDATE_COLUMNS, _labelled(GenerationRow.generation_id))
+            .where(
+                GenerationRow.key_id == event.key_id,
+                GenerationRow.created_at.between(event.received_at - window, event.received_at + skew),
+            )
+            .order_by(GenerationRow.created_at.desc())
+            .limit(TYPED_AHEAD_CANDIDATES)
+        )
+        return [_candidate(columns) for columns in await self._session.execute(query)]
+
+    async def add_outcome(self, row: OutcomeRow) -> bool:
+        """Store an outcome; False where another process has just made one for the same display."""
+        columns = {c.name: getattr(row, c.name) for c in OutcomeRow.__table__.columns}
+        statement = insert(OutcomeRow).values(columns).on_conflict_do_nothing().returning(OutcomeRow.outcome_id)
+        return (await self._session.scalar(statement)) is not None
+
+    # --- resolving ---------------------------------------------------------------------------------------------
+
+    async def due_accepted(self, now: datetime, limit: int) -> list[OutcomeRow]:
+        """Unresolved accepts, locked."""
+        return await self._due(OutcomeRow.state == "accepted", now, limit)
+
+    async def due_rejected(self, now: datetime, limit: int) -> list[OutcomeRow]:
+        """Rejects that no accept can overrule any more and that are not resolved yet, locked."""
+        return await self._due(OutcomeRow.state == "rejected", now, limit)
+
+    async def _due(self, which: Any, now: datetime, limit: int) -> list[OutcomeRow]:
+        query = (
+            select(OutcomeRow)
+            .where(OutcomeRow.resolved_at.is_(None), OutcomeRow.resolves_at <= now, which)
+            .order_by(OutcomeRow.resolves_at)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        return list((await self._session.scalars(query)).all())
+
+    async def lock_generations(self, generation_ids: Collection[str]) -> dict[str, GenerationRow]:
+        """Generations by id, locked, so that one sample is handed out by one resolver at a time."""
+        query = (
+            select(GenerationRow)
+            .where(GenerationRow.generation_id.in_(list(generation_ids)))
+            .order_by(GenerationRow.generation_id)
+            .with_for_update(key_share=True)
+        )
+        return {row.generation_id: row for row in (await self._session.scalars(query)).all()}
+
+    async def siblings(self, shown: Iterable[GenerationRow]) -> dict[str, list[GenerationRow]]:
+        """Other choices of the same requests, by request id."""
+        requests = {row.request_id for row in shown}
+        keys = {(row.key_id, row.prompt_sha256) for row in shown}
+        query = select(GenerationRow).where(
+            tuple_(GenerationRow.key_id, GenerationRow.prompt_sha256).in_(list(keys)),
+            GenerationRow.request_id.in_(requests),
+        )
+        found: dict[str, list[GenerationRow]] = defaultdict(list)
+        for row in (await self._session.scalars(query.order_by(GenerationRow.choice_index))).all():
+            found[row.request_id].append(row)
+        return found
+
+    async def labelled(self, generation_ids: Collection[str]) -> set[str]:
+        """Those of the generations of which a display went to the trainer."""
+        query = (
+            select(OutcomeRow.generation_id)
+            .join(ExperienceRow, ExperienceRow.outcome_id == OutcomeRow.outcome_id)
+            .where(OutcomeRow.generation_id.in_(list(generation_ids)), ExperienceRow.withheld.is_(None))
+        )
+        return set((await self._session.scalars(query)).all())
+
+    async def filepaths(self, dedupe_keys: Collection[str]) -> dict[OutcomeKey, str]:
+        """File of each display, from its events."""
+        query = select(FeedbackEventRow.key_id, FeedbackEventRow.client_completion_id, FeedbackEventRow.filepath).where(
+            FeedbackEventRow.dedupe_key.in_(list(dedupe_keys))
+        )
+        return {(key_id, completion_id): path for key_id, completion_id, path in await self._session.execute(query)}
+
+    async def later_prompts(self, since: Mapping[str, datetime]) -> tuple[datetime, dict[str, list[str]]]:
+        """For each outcome (by id) prompts of the same key after its generation, recorded after `since`, oldest first.
+
+        Also the database's time, which is what `since` has to be compared with the next time.
+        """
+        watched = values(column("outcome_id", Text), column("since", DateTime(timezone=True)), name="watched").data(
+            list(since.items())
+        )
+        shown, later = GenerationRow.__table__.alias("shown"), GenerationRow.__table__.alias("later")
+        prompts = lateral(
+            select(later.c.prompt, later.c.created_at)
+            .where(
+                later.c.key_id == shown.c.key_id,
+                later.c.created_at > shown.c.created_at,
+                later.c.choice_index == 0,
+                later.c.recorded_at > watched.c.since,
+            )
+            .order_by(later.c.created_at)
+            .limit(LATER_PROMPTS_PER_OUTCOME)
+            .correlate(shown, watched)
+        )
+        query = (
+            select(OutcomeRow.outcome_id, prompts.c.prompt)
+            .join(watched, watched.c.outcome_id == OutcomeRow.outcome_id)
+            .join(shown, shown.c.generation_id == OutcomeRow.generation_id)
+            .join(prompts, true())
+            .order_by(prompts.c.created_at)
+        )
+        found: dict[str, list[str]] = defaultdict(list)
+        for outcome_id, prompt in await self._session.execute(query):
+            found[outcome_id].append(prompt)
+        return (await self._session.scalars(select(func.now()))).one(), found
+
+    async def shown_prompts(self, generation_ids: Collection[str]) -> dict[str, str]:
+        """Prompts of generations by id."""
+        query = select(GenerationRow.generation_id, GenerationRow.prompt).where(
+            GenerationRow.generation_id.in_(list(generation_ids))
+        )
+        rows = await self._session.execute(query)
+        return {row.generation_id: row.prompt for row in rows}
+
+    def add(self, *rows: ExperienceRow | OutboxRow) -> None:
+        """Store new rows with the next flush."""
+        self._session.add_all(rows)
+
+    # --- relay -------------------------------------------------------------------------------------------------
+
+    async def unsent(self, limit: int) -> list[OutboxRow]:
+        """The oldest messages that have not reached their stream, locked."""
+        query = (
+            select(OutboxRow)
+            .where(OutboxRow.sent_at.is_(None))
+            .order_by(OutboxRow.outbox_id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        return list((await self._session.scalars(query)).all())
+
+    async def mark_sent(self, outbox_ids: Collection[int], now: datetime) -> None:
+        """These messages are in their stream."""
+        await self._session.execute(
+            update(OutboxRow).where(OutboxRow.outbox_id.in_(list(outbox_ids))).values(sent_at=now)
+        )
+
+    async def delete_sent(self, before: datetime) -> None:
+        """Forget messages that were sent before a moment."""
+        await self._session.execute(delete(OutboxRow).where(OutboxRow.sent_at < before))
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    async def backlog(self) -> tuple[int, int, int]:
+        """Pending events, unresolved outcomes, unsent messages."""
+        pending = await self._count(select(FeedbackEventRow.event_id).where(FeedbackEventRow.status == "pending"))
+        open_outcomes = await self._count(select(OutcomeRow.outcome_id).where(OutcomeRow.resolved_at.is_(None)))
+        unsent = await self._count(select(OutboxRow.outbox_id).where(OutboxRow.sent_at.is_(None)))
+        return pending, open_outcomes, unsent
+
+    async def _count(self, query: Select[Any]) -> int:
+        return (await self._session.scalars(select(func.count()).select_from(query.subquery()))).one()
+
+    async def check(self) -> None:
+        """Raises where the ledger cannot be read, or its tables are not there."""
+        await self._session.execute(select(FeedbackEventRow.event_id).limit(1))
+
+
+def _labelled(generation_id: Any) -> Any:
+    return exists().where(OutcomeRow.generation_id == generation_id).label("labelled")
+
+
+def _candidate(columns: Sequence[Any]) -> Candidate:
+    *known, stop_reason, sampling, labelled = columns
+    named = dict(zip(_CANDIDATE_FIELDS, known, strict=True))
+    return Candidate(**named, stop_string=stop_string(stop_reason, sampling), labelled=labelled)

@@ -1,0 +1,185 @@
+"""Gives each display its final reward and hands it to the trainer, in one transaction.
+
+In: outcomes that nothing can change any more. Out: outcomes.resolved_at and reward, experience, outbox.
+Accepts go at once. Rejects wait a little for a later request that shows what the developer typed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from services.ingest.fim import FimPrompt, parse_fim
+from services.ingest.grouping import Display, Resolution, resolve
+from services.ingest.metrics import IngestMetrics
+from services.ingest.protocols.common import dedupe_key
+from services.ingest.repository import Repository
+from services.ingest.rows import from_row
+from services.ingest.settings import IngestSettings
+from services.ingest.settled import settled_text
+from shared.contracts.names import STREAM_EXPERIENCE
+from shared.db.models import ExperienceRow, GenerationRow, OutboxRow, OutcomeRow
+from shared.kit.clock import Clock, utc_now
+
+log = structlog.get_logger()
+
+BEGINNING = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+OVERLAP = timedelta(seconds=1)
+"""Generations whose transaction began this long before the last look may have been invisible then."""
+
+
+class Resolver:
+    """Two steps, each one batch in one transaction: accepts, and rejects with their settled text."""
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        sessions: async_sessionmaker[AsyncSession],
+        metrics: IngestMetrics,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._metrics = metrics
+        self._clock = clock
+        self._looked_at: dict[str, datetime] = {}
+
+    async def step_accepted(self) -> int:
+        """Resolve accepts; how many."""
+        async with self._sessions.begin() as session:
+            repository = Repository(session)
+            now = self._clock()
+            due = await repository.due_accepted(now, self._settings.ingest_batch_size)
+            resolutions = await self._resolve(repository, due, {}, now)
+        self._count(resolutions)
+        return len(due)
+
+    async def step_rejected(self) -> int:
+        """Look for settled text, resolve the rejects that have it or waited long enough; how many."""
+        async with self._sessions.begin() as session:
+            repository = Repository(session)
+            now = self._clock()
+            waiting = await repository.due_rejected(now, self._settings.ingest_batch_size)
+            settled = await self._find_settled(repository, waiting)
+            patience = now - timedelta(seconds=self._settings.settle_grace_s)
+            due = [row for row in waiting if row.outcome_id in settled or row.resolves_at <= patience]
+            resolutions = await self._resolve(repository, due, settled, now)
+        self._count(resolutions)
+        for row in due:
+            self._looked_at.pop(row.outcome_id, None)
+            self._metrics.settled.labels("yes" if row.outcome_id in settled else "no").inc()
+        return len(due)
+
+    async def _find_settled(self, repository: Repository, waiting: Sequence[OutcomeRow]) -> dict[str, str]:
+        """Settled text by outcome id, from the requests that came since the last look."""
+        if not waiting:
+            return {}
+        prompts = await repository.shown_prompts({row.generation_id for row in waiting})
+        since = {row.outcome_id: self._looked_at.get(row.outcome_id, BEGINNING) for row in waiting}
+        looked_at, later = await repository.later_prompts(since)
+        self._looked_at = dict.fromkeys(since, looked_at - OVERLAP)
+        found = {}
+        for row in waiting:
+            earlier = parse_fim(prompts[row.generation_id])
+            text = _first_settled(earlier, later.get(row.outcome_id, ()))
+            if text is not None:
+                found[row.outcome_id] = text
+        return found
+
+    async def _resolve(
+        self, repository: Repository, due: Sequence[OutcomeRow], settled: Mapping[str, str], now: datetime
+    ) -> list[tuple[OutcomeRow, Resolution]]:
+        if not due:
+            return []
+        ids = {row.generation_id for row in due}
+        generations = await repository.lock_generations(ids)
+        siblings = await repository.siblings(generations.values())
+        labelled = await repository.labelled(ids)
+        paths = await repository.filepaths([key for row in due for key in _event_keys(row)])
+        resolutions = []
+        for row in due:
+            shown = generations[row.generation_id]
+            others = [from_row(o) for o in siblings[shown.request_id] if o.generation_id != row.generation_id]
+            path = paths.get((row.key_id, row.client_completion_id), "")
+            display = _display(row, path, settled.get(row.outcome_id), row.generation_id in labelled)
+            resolution = resolve(display, from_row(shown), others, self._settings.reward_spec)
+            _write(repository, row, shown, resolution, now)
+            if resolution.withheld is None:
+                labelled.add(row.generation_id)
+            resolutions.append((row, resolution))
+        return resolutions
+
+    def _count(self, resolutions: Sequence[tuple[OutcomeRow, Resolution]]) -> None:
+        for row, resolution in resolutions:
+            experience = resolution.experience
+            self._metrics.resolved_display(
+                experience.label, experience.reward, experience.shown.policy_version, experience.project_id
+            )
+            if resolution.withheld is None:
+                self._metrics.experience.labels(experience.label).inc()
+            else:
+                self._metrics.withheld.labels(resolution.withheld).inc()
+                log.info("experience withheld", outcome_id=row.outcome_id, reason=resolution.withheld)
+
+
+def _first_settled(earlier: FimPrompt | None, later_prompts: Sequence[str]) -> str | None:
+    if earlier is None:
+        return None
+    for prompt in later_prompts:
+        later = parse_fim(prompt)
+        text = settled_text(earlier, later) if later else None
+        if text is not None:
+            return text
+    return None
+
+
+def _event_keys(row: OutcomeRow) -> list[str]:
+    return [dedupe_key(row.key_id, row.client_completion_id, accepted) for accepted in (True, False)]
+
+
+def _display(row: OutcomeRow, filepath: str, settled: str | None, already_labelled: bool) -> Display:
+    return Display(
+        outcome_id=row.outcome_id,
+        project_id=row.project_id,
+        label="accepted" if row.state == "accepted" else "rejected",
+        shown_text=row.shown_text,
+        credited_tokens=row.credited_tokens,
+        first_event_at=row.first_event_at,
+        filepath=filepath,
+        settled=settled,
+        already_labelled=already_labelled,
+    )
+
+
+def _write(
+    repository: Repository, row: OutcomeRow, shown: GenerationRow, resolution: Resolution, now: datetime
+) -> None:
+    experience = resolution.experience
+    row.reward, row.resolved_at = experience.reward, now
+    if experience.reference is not None:
+        row.reference_kind, row.reference_text = experience.reference.kind, experience.reference.text
+    repository.add(
+        ExperienceRow(
+            experience_id=experience.experience_id,
+            outcome_id=row.outcome_id,
+            generation_id=row.generation_id,
+            project_id=row.project_id,
+            key_id=row.key_id,
+            policy_version=shown.policy_version,
+            label=experience.label,
+            reward=experience.reward,
+            feedback_at=experience.feedback_at,
+            withheld=resolution.withheld,
+        )
+    )
+    if resolution.withheld is None:
+        repository.add(
+            OutboxRow(
+                message_id=experience.experience_id,
+                stream=STREAM_EXPERIENCE,
+                payload=experience.model_dump_json().encode(),
+            )
+        )

@@ -1,0 +1,69 @@
+"""Settings of ingest: environment variables `TABWISE_*`, read once in `__main__`."""
+
+from __future__ import annotations
+
+from socket import gethostname
+
+from pydantic import Field
+
+from shared.contracts.experience import RewardSpec
+from shared.kit.settings import ServiceSettings
+
+
+class IngestSettings(ServiceSettings):
+    """Everything that an operator may change. Durations are seconds."""
+
+    database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    api_keys: str = Field(default="", repr=False)
+    """`secret` or `secret:project`, separated by commas."""
+
+    ingest_host: str = "0.0.0.0"
+    ingest_port: int = Field(default=8082, ge=1, le=65535)
+    ingest_max_body_bytes: int = Field(default=2_000_000, gt=0)
+    ingest_commit_timeout_s: float = Field(default=5.0, gt=0)
+    """An event that is not committed by then is answered 503."""
+
+    reward_accepted: float = Field(default=0.75, allow_inf_nan=False)
+    reward_rejected: float = Field(default=-0.25, allow_inf_nan=False)
+    reward_silence: float = Field(default=0.0, allow_inf_nan=False)
+    reward_sibling_weight: float = Field(default=0.9, gt=0, le=1)
+    reward_similarity_power: float = Field(default=4.0, gt=0)
+
+    late_accept_window_s: float = Field(default=20.0, ge=0)
+    """A reject becomes final this long after it: until then an accept of the same completion overrules it."""
+    join_window_s: float = Field(default=600.0, gt=0)
+    """How old a generation may be when an event about it arrives."""
+    join_grace_s: float = Field(default=60.0, ge=0)
+    """How long an event waits for its generation."""
+    clock_skew_s: float = Field(default=2.0, ge=0)
+    """How far the gateway's clock may be ahead of ours."""
+    settle_grace_s: float = Field(default=30.0, ge=0)
+    """How long a final reject waits for a later request that shows what the developer typed instead."""
+
+    poll_interval_s: float = Field(default=0.2, gt=0)
+    settle_poll_interval_s: float = Field(default=0.5, gt=0)
+    ingest_batch_size: int = Field(default=200, gt=0)
+    """Rows that one step of a loop takes."""
+    recorder_name: str = Field(default_factory=lambda: f"ingest-{gethostname()}")
+    """Consumer name in the group of the generations stream; the same after a restart, so that it finds its own."""
+    recorder_idle_claim_s: float = Field(default=15.0, ge=0)
+    """Generations that another recorder took and left are taken over after this long."""
+    outbox_keep_s: float = Field(default=86_400.0, ge=0)
+    """Sent outbox rows are deleted after this long."""
+
+    run_recorder: bool = True
+    run_joiner: bool = True
+    run_resolver: bool = True
+    run_relay: bool = True
+
+    @property
+    def reward_spec(self) -> RewardSpec:
+        """The reward as the contract that travels with each experience."""
+        return RewardSpec(
+            accepted=self.reward_accepted,
+            rejected=self.reward_rejected,
+            silence=self.reward_silence,
+            sibling_weight=self.reward_sibling_weight,
+            similarity_power=self.reward_similarity_power,
+        )
