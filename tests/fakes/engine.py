@@ -55,6 +55,8 @@ class Faults:
     """Send vLLM's error event after so many tokens, then `[DONE]`."""
     end_after: int | None = None
     """End the body cleanly after so many tokens, with neither finish reason nor `[DONE]`."""
+    merge: int = 1
+    """Tokens per chunk, as where a client reads slowly."""
     stamp: bool = True
     """Whether chunks carry `weight_version`."""
     logprob: Any = "true"
@@ -328,61 +330,68 @@ class FakeEngine:
         return True
 
     async def _whole(self, answer: _Answer) -> web.Response:
-        parts: dict[int, list[tuple[toy_model.Step, int]]] = {choice.index: [] for choice in answer.choices}
-        offsets = dict.fromkeys(parts, 0)
-        aborted = set()
+        parts: dict[int, list[toy_model.Step]] = {choice.index: [] for choice in answer.choices}
+        version = self.weight_version
         async for choice, step in self._sampled(answer):
-            if step is None:
-                aborted.add(choice.index)
-                continue
-            parts[choice.index].append((step, offsets[choice.index]))
-            offsets[choice.index] += len(step.piece)
+            parts[choice.index] += [step] if step else []
         choices = []
         for choice in answer.choices:
             steps = parts[choice.index]
-            last = steps[-1][0] if steps else None
+            finish = steps[-1].finish_reason if steps else None
             choices.append(
                 {
                     "index": choice.index,
-                    "text": "".join(step.text for step, _ in steps),
+                    "text": "".join(step.text for step in steps),
                     "logprobs": self._logprobs(answer, steps),
-                    "finish_reason": "abort" if choice.index in aborted or last is None else last.finish_reason,
-                    "stop_reason": None if last is None else last.stop_reason,
-                    "token_ids": [step.token_id for step, _ in steps] if answer.with_ids else None,
+                    "finish_reason": finish or "abort",
+                    "stop_reason": steps[-1].stop_reason if steps else None,
+                    "token_ids": [step.token_id for step in steps] if answer.with_ids else None,
                     "prompt_logprobs": self._prompt_logprobs(answer),
                     "prompt_token_ids": answer.prompt if answer.with_ids else None,
                 }
             )
         sampled = sum(len(choice.tokens) for choice in answer.choices)
-        return web.json_response(answer.head(self.model) | {"choices": choices, "usage": answer.usage(sampled)})
+        whole = answer.head(self.model) | {"choices": choices, "usage": answer.usage(sampled)}
+        return web.json_response(whole | self._stamp([version]))
 
     async def _stream(self, request: web.Request, answer: _Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        offsets = {choice.index: 0 for choice in answer.choices}
-        first_seen: set[int] = set()
+        waiting: dict[int, list[tuple[toy_model.Step, str]]] = {choice.index: [] for choice in answer.choices}
         sent = 0
         if await self._fault(request, response, sent):
             return response
         async for choice, step in self._sampled(answer):
-            index = choice.index
-            entry: dict[str, Any] = {"index": index, "text": step.text if step else ""}
-            entry["logprobs"] = self._logprobs(answer, [(step, offsets[index])] if step else [])
-            entry["finish_reason"] = step.finish_reason if step else "abort"
-            entry["stop_reason"] = step.stop_reason if step else None
-            entry["prompt_token_ids"] = answer.prompt if answer.with_ids and index not in first_seen else None
-            entry["token_ids"] = ([step.token_id] if step else []) if answer.with_ids else None
-            first_seen.add(index)
-            offsets[index] += len(step.piece) if step else 0
-            await self._send(response, answer.head(self.model) | {"choices": [entry]} | self._stamp())
-            sent += index == 0
+            steps = waiting[choice.index]
+            steps += [(step, self.weight_version)] if step else []
+            if len(steps) < self.faults.merge and not choice.finished:
+                continue
+            await self._send(response, self._chunk(answer, choice, steps, aborted=step is None))
+            sent += len(steps) * (choice.index == 0)
+            waiting[choice.index] = []
             if await self._fault(request, response, sent):
                 return response
         if (answer.body.get("stream_options") or {}).get("include_usage"):
             usage = answer.usage(sum(len(choice.tokens) for choice in answer.choices))
-            await self._send(response, answer.head(self.model) | {"choices": [], "usage": usage} | self._stamp())
+            await self._send(response, answer.head(self.model) | {"choices": [], "usage": usage} | self._stamp([]))
         await response.write(b"data: [DONE]\n\n")
         return response
+
+    def _chunk(
+        self, answer: _Answer, choice: toy_model.Choice, steps: list[tuple[toy_model.Step, str]], *, aborted: bool
+    ) -> dict[str, Any]:
+        start = len(choice.tokens) - len(steps)
+        last = steps[-1][0] if steps and not aborted else None
+        entry = {
+            "index": choice.index,
+            "text": "".join(step.text for step, _ in steps),
+            "logprobs": self._logprobs(answer, [step for step, _ in steps]),
+            "finish_reason": last.finish_reason if last else "abort",
+            "stop_reason": last.stop_reason if last else None,
+            "prompt_token_ids": answer.prompt if answer.with_ids and start == 0 else None,
+            "token_ids": [step.token_id for step, _ in steps] if answer.with_ids else None,
+        }
+        return self._stamp([version for _, version in steps], start) | answer.head(self.model) | {"choices": [entry]}
 
     async def _fault(self, request: web.Request, response: web.StreamResponse, sent: int) -> bool:
         faults = self.faults
@@ -401,18 +410,28 @@ class FakeEngine:
     async def _send(self, response: web.StreamResponse, chunk: dict[str, Any]) -> None:
         await response.write(b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n")
 
-    def _stamp(self) -> dict[str, str]:
-        return {"weight_version": self.weight_version} if self.faults.stamp else {}
+    def _stamp(self, versions: list[str], start: int = 0) -> dict[str, Any]:
+        """The version of the first token; spans as well where there are several (`services/engine/stamp.py`)."""
+        if not self.faults.stamp:
+            return {}
+        spans: list[tuple[str, int, int]] = []
+        for position, version in enumerate(versions, start):
+            if spans and spans[-1][0] == version:
+                spans[-1] = (version, spans[-1][1], position + 1)
+            else:
+                spans.append((version, position, position + 1))
+        first = {"weight_version": versions[0] if versions else self.weight_version}
+        return first | ({"weight_versions": spans} if len(spans) > 1 else {})
 
-    def _logprobs(self, answer: _Answer, steps: list[tuple[toy_model.Step, int]]) -> dict[str, Any] | None:
+    def _logprobs(self, answer: _Answer, steps: list[toy_model.Step]) -> dict[str, Any] | None:
         if answer.body.get("logprobs") is None:
             return None
-        values = [step.logprob if self.faults.logprob == "true" else self.faults.logprob for step, _ in steps]
+        values = [step.logprob if self.faults.logprob == "true" else self.faults.logprob for step in steps]
         return {
-            "text_offset": [offset for _, offset in steps],
+            "text_offset": [step.offset for step in steps],
             "token_logprobs": values,
-            "tokens": [step.piece for step, _ in steps],
-            "top_logprobs": [step.top for step, _ in steps],
+            "tokens": [step.piece for step in steps],
+            "top_logprobs": [step.top for step in steps],
         }
 
     def _prompt_logprobs(self, answer: _Answer) -> list[Any] | None:

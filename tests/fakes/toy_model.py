@@ -70,11 +70,13 @@ def prompt_logprobs(weights: bytes, token_ids: Sequence[int]) -> list[float]:
 
 @dataclass(frozen=True)
 class Step:
-    """One sampled token of one choice, with the text that it adds. `piece` is its text in `logprobs.tokens`."""
+    """One sampled token of one choice, with the text that it adds. `piece` is its text in `logprobs.tokens`,
+    `offset` the characters of all pieces before it."""
 
     token_id: int
     logprob: float
     piece: str
+    offset: int
     text: str
     top: dict[str, float]
     finish_reason: str | None
@@ -98,6 +100,7 @@ class Choice:
     tokens: list[int] = field(default_factory=list)
     output: str = ""
     sent: int = 0
+    offset: int = 0
     finished: bool = False
 
     def __post_init__(self) -> None:
@@ -113,7 +116,8 @@ class Choice:
         self.output += "" if skipped else piece
         finish, reason = self._finish(token)
         self.finished = finish is not None
-        return Step(token, float(log_p[token]), piece, self._delta(), self._top(log_p), finish, reason)
+        offset, self.offset = self.offset, self.offset + len(piece)
+        return Step(token, float(log_p[token]), piece, offset, self._delta(), self._top(log_p), finish, reason)
 
     def _sample(self, log_p: np.ndarray) -> int:
         if self.script is not None:
