@@ -1,0 +1,1 @@
+"""Clients of Tabwise: simulated people and editors that drive a running system."""
