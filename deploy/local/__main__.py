@@ -1,0 +1,185 @@
+"""`python -m deploy.local up|down|status|logs|editor`: Tabwise on this machine, without containers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Never
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local import continue_config, preflight, processes
+from deploy.local.config import StackConfig
+from deploy.local.programs import all_programs
+from deploy.local.screen import StartScreen
+from deploy.local.stack import Stack
+from deploy.local.supervision import PartState, Supervisor
+from shared.kit.errors import TabwiseError, TemporaryError
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="data folder; also TABWISE_DATA_DIR")]
+
+_STOP_S = 150
+
+
+@app.command()
+def up(data_dir: DataDir = None) -> None:
+    """Start every part, print the editor's settings, and stay until Ctrl-C."""
+    console = Console()
+    with sentences(), stop_signals():
+        config = _config(data_dir)
+        try:
+            _run(config, console)
+        except KeyboardInterrupt:
+            console.print("stopped")
+
+
+@app.command()
+def down(data_dir: DataDir = None) -> None:
+    """Stop the stack that runs in the data folder."""
+    with sentences():
+        config = _config(data_dir)
+        owner, session = preflight.owner(config), _supervisor_pid(config)
+        if owner is None and session is None:
+            print(f"nothing is running in {config.root}")
+            return
+        _stop(config, owner, session)
+        print("stopped")
+
+
+@app.command()
+def status(data_dir: DataDir = None) -> None:
+    """Say which parts run. Exit status 1 unless all of them do and answer."""
+    with sentences():
+        config = _config(data_dir)
+        states = {state.name: state for state in _states(config)}
+        checks = {part.name: part.check() for part in all_programs(config)}
+        Console().print(_status_table(states, checks))
+        raise typer.Exit(int(any(checks.values())))
+
+
+@app.command()
+def logs(
+    part: Annotated[str | None, typer.Argument(help="one part; all where left out")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing what is added")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="how many last lines of each")] = 40,
+    data_dir: DataDir = None,
+) -> None:
+    """Print the last lines of one part's log, or of all."""
+    with sentences():
+        files = sorted(_config(data_dir).logs.glob(f"{part or '*'}.log"))
+        if not files:
+            raise TabwiseError("there is no such log yet; the parts are: engine, gateway, ingest, …")
+    command = ["tail", "-n", str(lines), *(["-F"] if follow else []), *map(str, files)]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+@app.command()
+def editor(data_dir: DataDir = None) -> None:
+    """Print the blocks for Continue's settings again."""
+    with sentences():
+        print_editor_settings(_config(data_dir), Console())
+
+
+def print_editor_settings(config: StackConfig, console: Console) -> None:
+    """Stock Continue first, RLinf's fork second; plain text, so that it can be pasted."""
+    console.rule("Continue (as published): ~/.continue/config.yaml", align="left")
+    print(continue_config.stock(config))
+    console.rule("RLinf's modified Continue instead", align="left")
+    print(continue_config.fork(config))
+
+
+@contextmanager
+def stop_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block like Ctrl-C does."""
+
+    def stop(number: int, frame: object) -> Never:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """One of the project's own errors becomes one sentence on standard error and exit status 1."""
+    try:
+        yield
+    except TabwiseError as error:
+        typer.secho(f"Tabwise: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+def _run(config: StackConfig, console: Console) -> None:
+    screen = StartScreen(console)
+    stack = Stack(config, screen)
+    try:
+        with screen:
+            stack.start()
+        print_editor_settings(config, console)
+        console.print(f"Tabwise is up. Completions {config.gateway_url}, feedback {config.ingest_url}.")
+        console.print(f"Logs: {config.logs}. Everything else: {config.root}. Ctrl-C stops it.")
+        stack.watch()
+    except KeyboardInterrupt:
+        console.print("stopping …")
+        raise
+    finally:
+        stack.stop()
+
+
+def _config(data_dir: Path | None) -> StackConfig:
+    return StackConfig.load() if data_dir is None else StackConfig.load(data_dir=data_dir)
+
+
+def _states(config: StackConfig) -> list[PartState]:
+    try:
+        return Supervisor(config).states()
+    except TemporaryError:
+        raise TabwiseError(f"nothing is running in {config.root}") from None
+
+
+def _status_table(states: dict[str, PartState], checks: dict[str, str | None]) -> Table:
+    table = Table("part", "process", "since", "answers")
+    for name, reason in checks.items():
+        state = states[name]
+        answer = "[green]yes[/]" if reason is None else f"[red]{reason}[/]"
+        table.add_row(
+            name, f"{state.state.lower()} {state.pid or ''}", state.description.partition("uptime ")[2], answer
+        )
+    return table
+
+
+def _supervisor_pid(config: StackConfig) -> int | None:
+    """Of a supervisord that still answers, or whose parts still live although it was killed."""
+    file = config.root / "supervisord.pid"
+    pid = int(file.read_text()) if file.exists() else None
+    return pid if pid is not None and processes.session_members(pid) else None
+
+
+def _stop(config: StackConfig, owner: int | None, session: int | None) -> None:
+    """Ask the `up` that owns the stack; where it is gone, stop what it left behind."""
+    if owner is not None:
+        os.kill(owner, signal.SIGTERM)
+    elif Supervisor(config).answers():
+        Supervisor(config).shutdown()
+    deadline = time.monotonic() + (_STOP_S if owner is not None or Supervisor(config).answers() else 0)
+    while time.monotonic() < deadline and (preflight.owner(config) or (session and processes.session_members(session))):
+        time.sleep(0.25)
+    if session is not None:
+        processes.end_leftovers(session)
+
+
+if __name__ == "__main__":
+    sys.exit(app())
