@@ -7,7 +7,8 @@ mean reward, and the reward of every moment, so that two policies can be compare
     python -m clients.developer.evaluation --gateway URL --key K [--json]
 
 Greedy (temperature 0), one line, not streamed, no patience: the policy is measured, not the server. Every moment is
-judged by every persona, weighted, so the figure does not depend on who happens to sit where.
+judged by every persona, weighted, so the figure does not depend on who happens to sit where. Where the gateway has a
+``TABWISE_TEMPERATURE_OVERRIDE`` for exploration, ask the engine itself: ``gateway_url`` its URL, ``model`` its name.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class EvaluationConfig(BaseModel):
 
     gateway_url: str = "http://127.0.0.1:8081"
     key: str = Field(repr=False)
+    model: str = MODEL
+    """The gateway takes any name; the engine, asked directly, its own (``tabwise``)."""
     style: str = "harbor"
     seed: int = 0
     moments: int = Field(default=200, ge=1)
@@ -150,7 +153,7 @@ async def evaluate(config: EvaluationConfig, on_progress: OnEvaluated | None = N
 
 async def _ask(config: EvaluationConfig, http: aiohttp.ClientSession, moment: Moment) -> Judged:
     body = {
-        "model": MODEL,
+        "model": config.model,
         "prompt": fim_prompt(moment.prefix, moment.suffix),
         "max_tokens": _MAX_TOKENS,
         "temperature": 0,
@@ -194,6 +197,7 @@ def main(
     key: Annotated[str, typer.Option(envvar="TABWISE_CLIENT_KEY", help="A key of its own, not the team's.")] = ...,  # type: ignore[assignment]
     moments: Annotated[int, typer.Option(help="Size of the evaluation set.")] = 200,
     seed: Annotated[int, typer.Option(help="Which evaluation set.")] = 0,
+    model: Annotated[str, typer.Option(help="Model name; `tabwise` where --gateway is the engine itself.")] = MODEL,
     style: Annotated[str, typer.Option(help="The team's style of the house codebase.")] = "harbor",
     personas: Annotated[
         Path, typer.Option(help="YAML file of personas.", show_default="configs/personas.yaml")
@@ -206,6 +210,7 @@ def main(
         config = EvaluationConfig(
             gateway_url=gateway,
             key=key,
+            model=model,
             style=style,
             seed=seed,
             moments=moments,

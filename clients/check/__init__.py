@@ -1,0 +1,1 @@
+"""The small test client: one completion, one feedback event, and a plain report of what worked."""
