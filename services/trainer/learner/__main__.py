@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from multiprocessing.connection import Client, Connection
 
 import torch
@@ -64,6 +65,7 @@ def run() -> None:
 def main() -> None:
     """Entry point: one sentence and status 2 for a wrong setting."""
     configure_logging("learner")
+    warnings.filterwarnings("ignore", category=FutureWarning, message="`torch.distributed")  # DeepSpeed's calls
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the trainer decides for us
     try:
         run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -63,6 +64,17 @@ def load_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         folder, config=config, dtype=dtype, attn_implementation="sdpa"
     )
     return model
+
+
+def base_folder(model_path: str) -> Path:
+    """The base model on disk: a folder as it is, a Hub name as the cache has it (downloaded where it has not)."""
+    folder = Path(model_path)
+    if folder.is_dir():
+        return folder
+    try:
+        return Path(snapshot_download(model_path))
+    except Exception as error:  # no network, no such name, not a name at all
+        raise SettingsError(f"TABWISE_MODEL_PATH: {model_path} is neither a folder nor on the Hub ({error})") from error
 
 
 def _refuse_unsupported(config: object) -> None:

@@ -10,12 +10,10 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 import torch
 import torch.distributed as dist
-from huggingface_hub import snapshot_download
 from torch import Tensor
 
 from services.trainer.learner import checkpoint
@@ -23,7 +21,7 @@ from services.trainer.learner.batch import Batch, make_batch
 from services.trainer.learner.checkpoint import Lineage
 from services.trainer.learner.engine import Engine
 from services.trainer.learner.loss import TokenLoss, token_loss
-from services.trainer.learner.model import PackedPolicy, load_model
+from services.trainer.learner.model import PackedPolicy, base_folder, load_model
 from services.trainer.learner.packing import Lane, micro_batches, plan_lanes, share_out
 from services.trainer.learner.probe import probe_lane, probe_tokens
 from services.trainer.learner.ranks import Ranks
@@ -224,12 +222,6 @@ class Learner:
     def _peak_rss_mb(self) -> float:
         """Of all ranks together."""
         return self._ranks.reduce([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024])[0]
-
-
-def base_folder(model_path: str) -> Path:
-    """The base model on disk: a folder as it is, a Hub name as the cache has it."""
-    folder = Path(model_path)
-    return folder if folder.is_dir() else Path(snapshot_download(model_path))
 
 
 def _sums(terms: TokenLoss) -> list[float]:

@@ -1,6 +1,7 @@
 """A tiny base model on disk, and a real learner process driven over its socket."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"  (torch and transformers are only partly typed)
+# torch and transformers are only partly typed
+# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 import os

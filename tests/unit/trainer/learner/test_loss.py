@@ -1,6 +1,7 @@
 """The formulas against numbers worked out by hand."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"  (torch and transformers are only partly typed)
+# torch and transformers are only partly typed
+# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 import math

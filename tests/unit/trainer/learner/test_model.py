@@ -1,6 +1,7 @@
 """A packed forward pass equals a plain one for each sample, in values and gradients."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"  (torch and transformers are only partly typed)
+# torch and transformers are only partly typed
+# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -1,0 +1,225 @@
+"""A real learner process over its socket: rounds, checkpoints, resuming, refusing, dying."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from services.trainer.learner_api import (
+    CheckpointRef,
+    LearnerConfig,
+    RoundDone,
+    RoundFailed,
+    TrainGroup,
+    TrainRequest,
+)
+from shared.contracts.checkpoint import Probe
+from tests.integration.learner.conftest import Trained, first_round, ref, second_round
+from tests.integration.learner.support import BASE, groups, learner
+
+
+def weights(checkpoint: CheckpointRef) -> dict[str, torch.Tensor]:
+    assert checkpoint.folder is not None
+    return load_file(Path(checkpoint.folder) / "model.safetensors")
+
+
+def distance(one: CheckpointRef, other: CheckpointRef) -> float:
+    """Largest difference of any weight."""
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def test_rounds_train_and_report(trained: Trained) -> None:
+    ready, steps = trained.driver.ready, trained.steps
+
+    assert (ready.ranks, ready.device) == (1, "cpu")
+    assert ready.parameters > 50_000
+    assert [step.minibatch for step in steps] == [0, 1, 0]
+    assert all(step.skipped is None and step.grad_norm > 0 and step.groups == 3 for step in steps)
+    assert steps[0].tokens == sum(s.credited_tokens for g in groups(1) for s in g.samples)
+    assert steps[0].kl == pytest.approx(0, abs=1e-9)  # the reference is where we start
+    assert steps[1].kl > 0
+    assert steps[0].clip_share == 0  # the proximal policy is the current one
+    assert all(0 < step.effective_sample_share <= 1 and step.importance_max >= step.importance_mean for step in steps)
+    assert distance(trained.first, trained.second) > 1e-3
+
+
+def test_checkpoint_is_a_hugging_face_folder_with_a_true_probe(trained: Trained, base_model: Path) -> None:
+    """Transformers loads it, and computes the probe's logprobs from it."""
+    folder = Path(trained.second.folder or "")
+    probe = Probe.model_validate_json((folder / "probe.json").read_bytes())
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logprobs = model(torch.tensor([probe.token_ids])).logits[0].log_softmax(-1)
+    expected = [float(logprobs[t, token]) for t, token in enumerate(probe.token_ids[1:])]
+
+    assert probe.version == 2
+    assert probe.logprobs == pytest.approx(expected, abs=1e-4)
+    assert "<|fim_prefix|>def total_price" in AutoTokenizer.from_pretrained(folder).decode(probe.token_ids)
+    assert all(tensor.dtype == torch.float32 for tensor in weights(trained.second).values())
+    assert (folder / "config.json").read_bytes() == (base_model / "config.json").read_bytes()
+    assert sorted(path.name for path in trained.folder.iterdir() if "tmp" in path.name) == []
+
+
+def test_scalars_reach_tensorboard(trained: Trained, config: LearnerConfig) -> None:
+    board = EventAccumulator(config.tensorboard_dir)
+    board.Reload()
+
+    assert [event.step for event in board.Scalars("train/loss")][:3] == [1, 2, 3]
+    assert board.Scalars("round/reward")[0].value == 0.5
+    assert board.Scalars("round/reward")[0].step == 1
+
+
+def test_other_base_than_in_memory_is_loaded(trained: Trained, tmp_path: Path) -> None:
+    """Memory holds version 2; a request on version 1 gives what version 1 gave before."""
+    again = second_round(tmp_path, trained.first)
+    _, done = trained.driver.train(again)
+
+    assert isinstance(done, RoundDone), done
+    assert distance(again.target, trained.second) == 0
+
+
+def test_uncommitted_attempt_is_replaced(trained: Trained, tmp_path: Path) -> None:
+    """A folder of an attempt that was never committed, and a draft of one that was killed, make way."""
+    again = second_round(tmp_path, trained.first)
+    for name in ("v000002", "v000002.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "junk").touch()
+    _, done = trained.driver.train(again)
+
+    assert isinstance(done, RoundDone), done
+    assert distance(again.target, trained.second) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["v000002"]
+    assert not (tmp_path / "v000002" / "junk").exists()
+
+
+def test_base_model_again_starts_with_a_new_optimiser(trained: Trained, tmp_path: Path) -> None:
+    _, done = trained.driver.train(again := first_round(tmp_path))
+
+    assert isinstance(done, RoundDone), done
+    assert distance(again.target, trained.first) == 0
+
+
+def poisoned() -> list[TrainGroup]:
+    """One sample in the middle whose advantage is infinite in single precision."""
+    good = groups(4)
+    sample = good[1].samples[0].model_copy(update={"advantage": 1e39})
+    return [good[0], good[1].model_copy(update={"samples": [sample, *good[1].samples[1:]]}), good[2]]
+
+
+def test_non_finite_step_changes_nothing(trained: Trained, tmp_path: Path) -> None:
+    """Skipped between two others, it leaves weights, optimiser and gradients as if it had never been."""
+    with_it = TrainRequest(base=BASE, target=ref(tmp_path, 1, "a"), minibatches=[groups(1), poisoned(), groups(2)])
+    steps, done = trained.driver.train(with_it)
+
+    assert isinstance(done, RoundDone), done
+    assert [step.skipped for step in steps] == [None, "non_finite", None]
+    assert distance(with_it.target, trained.first) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"lineage": "another-round"}, "holds version 1 of round round-1, not 1 of another-round"),
+        ({"folder": "/nowhere/v000001"}, "not a whole checkpoint"),
+        ({"folder": None}, "names no folder"),
+    ],
+)
+def test_wrong_base_is_refused(trained: Trained, tmp_path: Path, change: dict[str, str], expected: str) -> None:
+    base = trained.first.model_copy(update=change)
+    steps, failed = trained.driver.train(second_round(tmp_path, base))
+
+    assert isinstance(failed, RoundFailed)
+    assert expected in failed.error
+    assert steps == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("damage", "expected"), [("missing", "has no deepspeed/"), ("corrupt", "could not be read")])
+def test_damaged_state_is_refused_and_the_learner_lives(
+    trained: Trained, tmp_path: Path, damage: str, expected: str
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(trained.first.folder or "", broken)
+    if damage == "missing":
+        shutil.rmtree(broken / "deepspeed")
+    else:
+        for file in (broken / "deepspeed" / "state").iterdir():
+            file.write_bytes(b"no")
+    base = trained.first.model_copy(update={"folder": str(broken)})
+    _, failed = trained.driver.train(second_round(tmp_path, base))
+    _, done = trained.driver.train(again := second_round(tmp_path, trained.first))
+
+    assert isinstance(failed, RoundFailed)
+    assert expected in failed.error
+    assert "\n" not in failed.error
+    assert isinstance(done, RoundDone), done
+    assert distance(again.target, trained.second) == 0
+
+
+def test_bad_requests_are_answered(trained: Trained, tmp_path: Path) -> None:
+    trained.driver.connection.send_bytes(b'{"kind": "train"}')
+    assert "base: Field required" in str(trained.driver.receive())
+
+    request = TrainRequest(base=BASE, target=ref(tmp_path, 1, "a"), minibatches=[[]])
+    _, failed = trained.driver.train(request)
+    assert failed == RoundFailed(error="ValueError: a mini-batch without groups")
+
+
+def test_resume_after_kill_during_save(trained: Trained, config: LearnerConfig, tmp_path: Path) -> None:
+    """SIGKILL while a checkpoint is being written leaves its draft alone; a new process resumes to the same weights."""
+    alone = config.model_copy(update={"tensorboard_dir": None})
+    with learner(alone) as driver:
+        driver.send(killed := second_round(tmp_path, trained.first))
+        deadline = time.monotonic() + 30
+        while not any(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        driver.process.send_signal(signal.SIGKILL)
+        driver.process.wait(10)
+    assert [path.name for path in tmp_path.iterdir()] == ["v000002.tmp"]
+
+    with learner(alone) as driver:
+        _, done = driver.train(killed)
+        assert isinstance(done, RoundDone), done
+        assert distance(killed.target, trained.second) == 0
+        driver.send(second_round(tmp_path / "late", trained.first))  # and hang up in the middle of a round
+    assert driver.process.returncode == 0
+    assert not (tmp_path / "late" / "v000002").exists()
+
+
+@pytest.mark.parametrize(("ranks", "stage"), [(2, 3), (1, 0)])
+def test_ranks_and_stages_give_the_same_figures_and_weights(
+    trained: Trained, config: LearnerConfig, tmp_path: Path, ranks: int, stage: int
+) -> None:
+    """Two ranks with ZeRO 3, one without ZeRO, and the fixture's one with ZeRO 2 agree; also after resuming."""
+    other = config.model_copy(update={"zero_stage": stage, "tensorboard_dir": None})
+    with learner(other, ranks) as driver:
+        steps, _ = driver.train(one := first_round(tmp_path))
+        more, done = driver.train(two := second_round(tmp_path, one.target))
+        assert isinstance(done, RoundDone), done
+        assert driver.ready.ranks == ranks
+        few = TrainRequest(
+            base=one.target, target=ref(tmp_path, 3, "few"), minibatches=[groups(7, count=1), poisoned()]
+        )
+        fewer, _ = driver.train(few)
+        _, refused = driver.train(second_round(tmp_path, trained.first))
+    assert driver.process.returncode == 0
+
+    for mine, theirs in zip(steps + more, trained.steps, strict=True):
+        assert mine.loss == pytest.approx(theirs.loss, abs=2e-5)
+        assert mine.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-3)
+        assert mine.tokens == theirs.tokens
+    assert distance(one.target, trained.first) < 1e-4
+    assert distance(two.target, trained.second) < 1e-3
+    assert [step.skipped for step in fewer] == [None, "non_finite"]
+    assert isinstance(refused, RoundFailed)
+    assert "set it back" in refused.error
