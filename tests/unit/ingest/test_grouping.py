@@ -1,0 +1,104 @@
+"""The experience of a display, its reward, and why it is withheld."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from services.ingest.grouping import Display, language_of, resolve
+from services.ingest.rewards import reward_of_shown
+from shared.contracts.experience import Experience, Reference, RewardSpec
+from tests.factories import make_generation
+
+SPEC = RewardSpec()
+
+
+def display(shown: str = "a + b", label: str = "accepted", **changes: Any) -> Display:
+    values: dict[str, Any] = {
+        "outcome_id": "out1",
+        "project_id": "p",
+        "label": label,
+        "shown_text": shown,
+        "credited_tokens": 3,
+        "first_event_at": datetime(2026, 11, 20, tzinfo=UTC),
+        "filepath": "file:///w/main.py",
+        "settled": None,
+        "already_labelled": False,
+    }
+    return Display(**(values | changes))
+
+
+def test_an_accept() -> None:
+    generation = make_generation("a + b", policy_version=7)
+    resolution = resolve(display(), generation, [], SPEC)
+    experience = resolution.experience
+    assert resolution.withheld is None
+    assert (experience.label, experience.reward) == ("accepted", 0.75)
+    assert experience.reference == Reference(kind="accepted", text="a + b")
+    assert experience.shown.token_ids == generation.token_ids
+    assert experience.shown.logprobs == generation.logprobs
+    assert (experience.shown.credited_tokens, experience.shown.policy_version) == (3, 7)
+    assert (experience.language, experience.project_id) == ("python", "p")
+    assert Experience.model_validate_json(experience.model_dump_json()) == experience
+
+
+def test_a_reject_knows_only_what_was_typed_instead() -> None:
+    unknown = resolve(display(label="rejected"), make_generation(), [], SPEC).experience
+    assert (unknown.reward, unknown.reference) == (-0.25, None)
+    known = resolve(display(label="rejected", settled="a - b"), make_generation(), [], SPEC).experience
+    assert known.reference == Reference(kind="settled", text="a - b")
+
+
+def test_siblings_of_the_request_come_along_unless_they_are_untrainable() -> None:
+    good = make_generation("a", choice_index=1, request_id="cmpl-1")
+    bad = make_generation("b", choice_index=2, request_id="cmpl-1", untrainable="bad_logprobs")
+    siblings = resolve(display(), make_generation(), [good, bad], SPEC).experience.siblings
+    assert [sibling.text for sibling in siblings] == ["a"]
+    assert siblings[0].credited_tokens == len(good.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("shown", "generation", "reason"),
+    [
+        (display(), make_generation(untrainable="bad_logprobs"), "bad_logprobs"),
+        (display(already_labelled=True), make_generation(), "already_labelled"),
+        (display(credited_tokens=0), make_generation(), "nothing_credited"),
+        (display(label="rejected", settled="a + b"), make_generation(), "typed_out"),
+        (display("+ b", label="rejected"), make_generation("a + b"), "typed_ahead"),
+        (display("+ b"), make_generation("a + b"), None),
+    ],
+)
+def test_what_is_withheld(shown: Display, generation: Any, reason: str | None) -> None:
+    assert resolve(shown, generation, [], SPEC).withheld == reason
+
+
+def test_text_typed_ahead_belongs_to_what_was_accepted() -> None:
+    experience = resolve(display("+ b"), make_generation("a + b\n\nc"), [], SPEC).experience
+    assert experience.shown_text == "a + b"
+    assert experience.reference == Reference(kind="accepted", text="a + b")
+
+
+def test_rewards_are_settings() -> None:
+    spec = RewardSpec(accepted=1.0, rejected=-1.0, silence=0.1)
+    assert reward_of_shown("accepted", "x", spec) == 1.0
+    assert reward_of_shown("rejected", "x", spec) == -1.0
+    assert reward_of_shown("rejected", " ", spec) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [
+        ("file:///home/dev/a%20b/main.PY", "python"),
+        ("/src/x.tsx", "typescript"),
+        ("C:\\work\\x.rs", "rust"),
+        ("vscode-remote://wsl/home/x.go", "go"),
+        ("Makefile", "unknown"),
+        ("/a.b/Makefile", "unknown"),
+        ("", "unknown"),
+        ("x.zzz", "unknown"),
+    ],
+)
+def test_languages(path: str, language: str) -> None:
+    assert language_of(path) == language
