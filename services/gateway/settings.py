@@ -57,6 +57,13 @@ class GatewaySettings(ServiceSettings):
             raise ValueError("must be http:// or https:// URLs separated by commas")
         return value
 
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, value: str) -> str:
+        if not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("must be a URL such as redis://127.0.0.1:6379/0")
+        return value
+
     @property
     def replicas(self) -> list[str]:
         """The engine's base URLs, without trailing slashes."""
