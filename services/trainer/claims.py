@@ -108,13 +108,13 @@ class Claims:
         found = {entry.entry_id: entry for entry in await self._streams.read_own(*names, count=count)}
         if len(found) < count:
             idle_ms = int(self._settings.claim_idle_s * 1000)
-            for entry in await self._streams.claim_idle(*names, min_idle_ms=idle_ms, count=count - len(found)):
-                found.setdefault(entry.entry_id, entry)
+            for entry in await self._streams.claim_idle(*names, min_idle_ms=idle_ms, count=count):
+                found.setdefault(entry.entry_id, entry)  # some may be our own again
         self._metrics.redelivered.inc(len(found))
         if len(found) < count:
             for entry in await self._streams.read(*names, count=count - len(found)):
                 found[entry.entry_id] = entry
-        return list(found.values())
+        return list(found.values())[:count]
 
 
 def parse(payload: bytes) -> Experience:

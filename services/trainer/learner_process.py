@@ -106,10 +106,10 @@ class LearnerProcess:
         try:
             return self._converse(request, abandon)
         except (OSError, EOFError, ValueError) as error:
-            self.stop()
+            self.stop(wait_s=0)
             raise LearnerDied(f"the learner died during a round: {type(error).__name__}") from error
         except (LearnerDied, RoundAbandoned):
-            self.stop()
+            self.stop(wait_s=0)
             raise
 
     def start(self, abandon: Callable[[], bool] = lambda: False) -> None:
@@ -122,10 +122,10 @@ class LearnerProcess:
             self._connection = self._launch(abandon)
             ready = self._receive(self._connection, time.monotonic() + self._startup_s, abandon)
         except (OSError, EOFError, ValueError) as error:
-            self.stop()
+            self.stop(wait_s=0)
             raise LearnerDied(f"the learner did not start: {type(error).__name__}") from error
         except TabwiseError:
-            self.stop()
+            self.stop(wait_s=0)
             raise
         if not isinstance(ready, LearnerReady):
             self.stop()
@@ -133,13 +133,13 @@ class LearnerProcess:
             raise LearnerDied(f"the learner did not start: {reason}")
         log.info("learner ready", ranks=ready.ranks, parameters=ready.parameters, device=ready.device, pid=self.pid)
 
-    def stop(self) -> None:
-        """Close the connection, which ends the child; kill it with all of its ranks if that takes too long."""
+    def stop(self, wait_s: float = _KILL_AFTER_S) -> None:
+        """Close the connection, which ends the child; kill it with all of its ranks if that takes longer."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         if self._child is not None:
-            _end(self._child)
+            _end(self._child, wait_s)
             self._child = None
 
     def _converse(self, request: TrainRequest, abandon: Callable[[], bool]) -> TrainedRound:
@@ -250,10 +250,10 @@ def _die_with_parent() -> Callable[[], None] | None:
     return ask
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Wait a little, then kill the child's whole process group (ranks may outlive their launcher)."""
+def _end(child: subprocess.Popen[bytes], wait_s: float) -> None:
+    """Wait, then kill the child's whole process group (ranks may outlive their launcher)."""
     try:
-        child.wait(_KILL_AFTER_S)
+        child.wait(wait_s)
     except subprocess.TimeoutExpired:
         log.warning("learner killed", pid=child.pid)
     finally:

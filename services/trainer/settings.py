@@ -46,7 +46,7 @@ class TrainerSettings(ServiceSettings):
     """Entries that another consumer has held for longer are taken over."""
     max_staleness: int = Field(default=8, ge=0)
     """Versions that experience may be behind the newest committed one."""
-    max_failures: int = Field(default=12, ge=1)
+    max_failures: int = Field(default=8, ge=1)
     """Rounds that may fail in a row on the same experience, each half as large, before it is put aside as dead."""
     max_backoff_s: float = Field(default=60.0, ge=0)
     """Longest pause after failed rounds; it doubles from one tick on."""

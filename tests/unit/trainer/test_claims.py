@@ -1,0 +1,91 @@
+"""Which entries a round takes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.trainer.claims import Claims, Waiting, parse
+from services.trainer.metrics import TrainerMetrics
+from services.trainer.settings import TrainerSettings
+from shared.contracts.names import GROUP_TRAINER, STREAM_EXPERIENCE
+from shared.kit.errors import InvalidMessage
+from shared.streams.memory import MemoryStreams
+from tests.unit.trainer.factories import experience
+
+SETTINGS = TrainerSettings(minibatch_size=4, minibatches_per_checkpoint=2, max_wait_s=10, claim_idle_s=0.001)
+
+
+@pytest.mark.parametrize(
+    ("available", "waited_s", "taken"),
+    [(0, 99, 0), (3, 0, 0), (3, 9.9, 0), (3, 10, 3), (4, 0, 4), (7, 0, 4), (7, 99, 4), (8, 0, 8), (99, 0, 8)],
+)
+def test_whole_minibatches_unless_it_waited(available: int, waited_s: float, taken: int) -> None:
+    waiting = Waiting(SETTINGS)
+    waiting.take(1, 100.0)
+    assert waiting.take(available, 100.0 + waited_s) == taken
+
+
+def test_waiting_starts_with_the_first_and_anew_after_a_round() -> None:
+    waiting = Waiting(SETTINGS)
+    assert waiting.take(1, 0.0) == 0
+    waiting.reset()
+    assert waiting.take(1, 10.0) == 0
+    assert waiting.take(1, 20.0) == 1
+
+
+@pytest.fixture
+async def streams() -> MemoryStreams:
+    streams = MemoryStreams()
+    await streams.ensure_group(STREAM_EXPERIENCE, GROUP_TRAINER)
+    return streams
+
+
+def claims(streams: MemoryStreams) -> tuple[Claims, TrainerMetrics]:
+    metrics = TrainerMetrics(CollectorRegistry())
+    return Claims(streams, SETTINGS, metrics), metrics
+
+
+async def put(streams: MemoryStreams, count: int) -> list[str]:
+    made = [experience() for _ in range(count)]
+    await streams.append(STREAM_EXPERIENCE, [one.model_dump_json().encode() for one in made])
+    return [one.experience_id for one in made]
+
+
+async def test_own_first_then_left_by_others_then_new(streams: MemoryStreams) -> None:
+    ids = await put(streams, 4)
+    await streams.read(STREAM_EXPERIENCE, GROUP_TRAINER, "somebody", count=1)
+    await streams.read(STREAM_EXPERIENCE, GROUP_TRAINER, SETTINGS.trainer_consumer, count=1)
+    await asyncio.sleep(0.01)
+    own, metrics = claims(streams)
+    claim = await own.claim(3)
+    assert [one.experience_id for one in claim.experiences] == [ids[1], ids[0], ids[2]]
+    assert metrics.redelivered._value.get() == 2
+
+
+async def test_the_same_id_twice_is_claimed_once(streams: MemoryStreams) -> None:
+    one = experience().model_dump_json().encode()
+    await streams.append(STREAM_EXPERIENCE, [one, one])
+    own, _ = claims(streams)
+    claim = await own.claim(5)
+    assert (len(claim.experiences), len(claim.repeated), len(claim.entry_ids)) == (1, 1, 2)
+
+
+async def test_poison_is_put_aside_with_its_reason(streams: MemoryStreams) -> None:
+    await streams.append(STREAM_EXPERIENCE, [b"{", b"{}"])
+    await put(streams, 1)
+    own, metrics = claims(streams)
+    claim = await own.claim(5)
+    assert len(claim.experiences) == 1
+    assert [reason for _, _, reason in streams.dead] == ["payload: json_invalid", "experience_id: missing"]
+    assert metrics.experience.labels(disposition="dead")._value.get() == 2
+    assert await own.length() == 1
+
+
+def test_the_reason_never_holds_the_value() -> None:
+    payload = experience().model_copy(update={"label": "secret code"}).model_dump_json(warnings=False).encode()
+    with pytest.raises(InvalidMessage) as error:
+        parse(payload)
+    assert str(error.value) == "label: literal_error"
