@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ class Check:
             done[name] = step.status == "ok"
             yield step
 
-    def _do(self, name: str, work: Any) -> Step:
+    def _do(self, name: str, work: Callable[[], str]) -> Step:
         try:
             return Step(name, "ok", work())
         except _Skipped as skipped:
