@@ -35,6 +35,7 @@ def environment(settings: EngineSettings) -> dict[str, str]:
     """Variables that vLLM reads; to be set before it is imported."""
     values = {
         "VLLM_SERVER_DEV_MODE": "1",  # pause, collective_rpc, weight_info …
+        "VLLM_MAX_STOP_STRINGS": "64",  # Continue sends twelve; vLLM's own limit of four answers 400
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_LOGGING_LEVEL": settings.log_level,

@@ -34,6 +34,8 @@ from aiohttp import web
 
 from tests.fakes import toy_model
 
+MAX_STOP_STRINGS = 64
+"""What `services.engine` sets; vLLM's own limit is 4."""
 Reply = str | Sequence[str] | Callable[[str], str] | None
 
 
@@ -273,6 +275,8 @@ class FakeEngine:
             return _error(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
         if body.get("stream") and (body.get("prompt_logprobs") or 0) != 0:
             return _error(400, "`prompt_logprobs` are not available when `stream=True`.", param="prompt_logprobs")
+        if isinstance(body.get("stop"), list) and len(body["stop"]) > MAX_STOP_STRINGS:
+            return _error(400, f"List should have at most {MAX_STOP_STRINGS} items after validation", param="body.stop")
         if (body.get("max_tokens") or 16) < 1:
             return _error(400, "max_tokens must be at least 1, got 0.", param="max_tokens")
         return None
