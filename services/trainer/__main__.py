@@ -12,19 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from services.trainer import checks, repository
-from services.trainer.celery_app import create_celery
+from services.trainer.celery_app import run_worker
 from services.trainer.settings import load_settings
-from shared.contracts.names import QUEUE_TRAINER
 from shared.db.engine import make_engine, unit_of_work
 from shared.db.models import TrainingRoundRow
 from shared.kit.errors import SettingsError
 
 cli = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
-
-WORKER = (
-    "--quiet", "worker", "--pool", "solo", "--queues", QUEUE_TRAINER, "--hostname", "trainer@%h",
-    "--without-gossip", "--without-mingle", "--without-heartbeat",
-)  # fmt: skip
 
 
 @cli.callback(invoke_without_command=True)
@@ -33,7 +27,7 @@ def worker(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         settings = load_settings()
         checks.check(settings)
-        create_celery(settings).worker_main(list(WORKER))
+        raise typer.Exit(run_worker(settings))
 
 
 @cli.command()

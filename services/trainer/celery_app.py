@@ -12,6 +12,7 @@ database: a second one waits (advisory lock).
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from typing import Any
 
@@ -49,6 +50,22 @@ def create_celery(settings: TrainerSettings) -> Celery:
     app.steps["worker"].update({RuntimeStep, ClockStep})
     _connect_signals(app)
     return app
+
+
+def run_worker(settings: TrainerSettings) -> int:
+    """Work until SIGTERM; returns the exit status. (`worker_main` would lose it.)"""
+    worker = create_celery(settings).Worker(
+        pool="solo",
+        queues=[QUEUE_TRAINER],
+        hostname=f"trainer@{socket.gethostname()}",
+        loglevel=settings.log_level,
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
 
 
 def tell_publisher(app: Celery) -> None:
