@@ -47,7 +47,7 @@ up: $(INSTALLED) ## Start every part for a real editor and stay; prints Continue
 	@$(BIN)/python -m deploy.local up
 
 check: $(INSTALLED) ## One completion and one feedback event against the running stack, with a plain report
-	@$(BIN)/python -m clients.check
+	@$(BIN)/python -m deploy.local check
 
 test: $(INSTALLED) ## Unit, integration and contract tests on real PostgreSQL and Redis
 	@$(BIN)/python -m pytest -m "not e2e" -n $(PYTEST_WORKERS) --dist loadfile

@@ -7,16 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Never
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from deploy.local import continue_config, preflight, processes
+from deploy.local.command import interruptible, sentences
 from deploy.local.config import StackConfig
 from deploy.local.programs import all_programs
 from deploy.local.screen import StartScreen
@@ -34,12 +33,8 @@ _STOP_S = 150
 def up(data_dir: DataDir = None) -> None:
     """Start every part, print the editor's settings, and stay until Ctrl-C."""
     console = Console()
-    with sentences(), stop_signals():
-        config = _config(data_dir)
-        try:
-            _run(config, console)
-        except KeyboardInterrupt:
-            console.print("stopped")
+    with sentences(), interruptible(exit_status=0):
+        _run(_config(data_dir), console)
 
 
 @app.command()
@@ -83,6 +78,17 @@ def logs(
 
 
 @app.command()
+def check(data_dir: DataDir = None) -> None:
+    """Ask for one completion, send one feedback event, and say step by step what worked."""
+    with sentences():
+        config = _config(data_dir)
+        urls = ["--gateway", config.gateway_url, "--ingest", config.ingest_url]
+    environment = {**os.environ, "TABWISE_CLIENT_KEY": config.key}
+    command = [sys.executable, "-m", "clients.check", *urls]
+    raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
+
+
+@app.command()
 def editor(data_dir: DataDir = None) -> None:
     """Print the blocks for Continue's settings again."""
     with sentences():
@@ -97,31 +103,6 @@ def print_editor_settings(config: StackConfig, console: Console) -> None:
     print(continue_config.fork(config))
 
 
-@contextmanager
-def stop_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block like Ctrl-C does."""
-
-    def stop(number: int, frame: object) -> Never:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def sentences() -> Iterator[None]:
-    """One of the project's own errors becomes one sentence on standard error and exit status 1."""
-    try:
-        yield
-    except TabwiseError as error:
-        typer.secho(f"Tabwise: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
-
-
 def _run(config: StackConfig, console: Console) -> None:
     screen = StartScreen(console)
     stack = Stack(config, screen)
@@ -129,8 +110,8 @@ def _run(config: StackConfig, console: Console) -> None:
         with screen:
             stack.start()
         print_editor_settings(config, console)
-        console.print(f"Tabwise is up. Completions {config.gateway_url}, feedback {config.ingest_url}.")
-        console.print(f"Logs: {config.logs}. Everything else: {config.root}. Ctrl-C stops it.")
+        print(f"Tabwise is up: completions at {config.gateway_url}, feedback at {config.ingest_url}.")
+        print(f"Logs are in {config.logs}, everything else in {config.root}. Ctrl-C stops it.", flush=True)
         stack.watch()
     except KeyboardInterrupt:
         console.print("stopping …")

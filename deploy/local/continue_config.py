@@ -49,5 +49,12 @@ def _model(config: StackConfig) -> dict[str, object]:
     }
 
 
+class _Indented(yaml.SafeDumper):
+    """List items further in than their key, as people write them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
 def _yaml(document: dict[str, object]) -> str:
-    return yaml.safe_dump(document, sort_keys=False, width=120)
+    return yaml.dump(document, Dumper=_Indented, sort_keys=False, width=120)

@@ -1,0 +1,1 @@
+"""`make demo`: the whole system on one machine, with simulated developers at work, measured from its own ledger."""
