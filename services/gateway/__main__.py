@@ -53,7 +53,9 @@ def _config(settings: GatewaySettings) -> uvicorn.Config:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bound here, so that a port that is taken is one sentence instead of a traceback."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # the protocol must be named, or asyncio leaves Nagle on and small chunks wait 40 ms for an acknowledgement
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

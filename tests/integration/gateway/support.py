@@ -119,7 +119,7 @@ async def serving(*engines: str, streams: Streams | None = None, **settings: Any
     } | settings
     app = create_app(GatewaySettings(**values), streams=streams)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
-    with socket.socket() as listener:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
