@@ -42,11 +42,12 @@ def _settings() -> EngineSettings:
 
 def _serve(settings: EngineSettings, folder: Path) -> int:
     config, errors = logs.write_logging_config(folder, settings.log_level)
-    os.environ.update(command.environment(settings))
+    cpu = command.cpu_build()
+    os.environ.update(command.environment(settings, cpu=cpu))
     os.environ["VLLM_LOGGING_CONFIG_PATH"] = str(config)
     import_module("services.engine.stamp").install()
     try:
-        _run_vllm(command.arguments(settings))
+        _run_vllm(command.arguments(settings, cpu=cpu))
     except KeyboardInterrupt:
         return 0
     except SettingsError:
