@@ -1,9 +1,10 @@
-"""`python -m services.ingest`: serve until SIGTERM. Exit status 2: a setting must be changed."""
+"""`python -m services.ingest`: serve until SIGTERM, then 0. Exit status 2: a setting must be changed."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import signal
 import socket
 import sys
 
@@ -30,6 +31,7 @@ def main() -> int:
         configure_logging("ingest", settings.log_level, settings.log_format)
         asyncio.run(_check(settings))
         app = create_app(settings)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again once it has shut down
         with _listen(settings) as listener:
             log.info("ingest listens", host=settings.ingest_host, port=settings.ingest_port)
             config = uvicorn.Config(

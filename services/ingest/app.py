@@ -56,7 +56,7 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
             await engine.dispose()
 
     app = FastAPI(title="Tabwise ingest", lifespan=lifespan)
-    app.state.metrics = metrics
+    app.state.metrics, app.state.engine = metrics, engine
     install_error_handlers(app)
     keys = KeyRing.parse(settings.api_keys)
     app.include_router(make_router(Ingest(settings, keys, sessions, metrics, clock)))

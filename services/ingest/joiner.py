@@ -38,6 +38,8 @@ from shared.web.auth import DEFAULT_PROJECT
 log = structlog.get_logger()
 
 LONGEST_RETRY_S = 5.0
+REDIS_BACK_S = 15.0
+"""After an outage of Redis the gateway needs this long to hand over the generations that it kept."""
 RETRY_AFTER_SHARE_OF_AGE = 0.25
 
 
@@ -48,7 +50,7 @@ class _Batch:
     repository: Repository
     now: datetime
     drained: bool
-    """All generations that were in the stream when the step began are in the ledger."""
+    """All generations that were emitted before the step began are in the ledger."""
     candidates: dict[int, list[Candidate]]
     outcomes: dict[OutcomeKey, OutcomeRow]
     opened: set[OutcomeKey] = field(default_factory=set)
@@ -73,6 +75,7 @@ class Joiner:
         self._clock = clock
         self._window = timedelta(seconds=settings.join_window_s)
         self._skew = timedelta(seconds=settings.clock_skew_s)
+        self._stream_away_at: datetime | None = None
 
     async def step(self) -> int:
         """Try every event that is due; returns how many became final."""
@@ -91,9 +94,12 @@ class Joiner:
 
     async def _drained(self) -> bool:
         try:
-            return await self._streams.length(STREAM_GENERATIONS) == 0
+            length = await self._streams.length(STREAM_GENERATIONS)
         except TemporaryError:
+            self._stream_away_at = self._clock()
             return False
+        away_at = self._stream_away_at
+        return length == 0 and (away_at is None or self._clock() - away_at > timedelta(seconds=REDIS_BACK_S))
 
     async def _load(
         self, repository: Repository, now: datetime, drained: bool, events: list[FeedbackEventRow]

@@ -18,7 +18,7 @@ class IngestSettings(ServiceSettings):
     api_keys: str = Field(default="", repr=False)
     """`secret` or `secret:project`, separated by commas."""
 
-    ingest_host: str = "0.0.0.0"
+    ingest_host: str = "127.0.0.1"
     ingest_port: int = Field(default=8082, ge=1, le=65535)
     ingest_max_body_bytes: int = Field(default=2_000_000, gt=0)
     ingest_commit_timeout_s: float = Field(default=5.0, gt=0)
@@ -35,7 +35,7 @@ class IngestSettings(ServiceSettings):
     join_window_s: float = Field(default=600.0, gt=0)
     """How old a generation may be when an event about it arrives."""
     join_grace_s: float = Field(default=60.0, ge=0)
-    """How long an event waits for its generation."""
+    """How long an event waits for its generation; longer while the stream is away or not drained (`join_window_s`)."""
     clock_skew_s: float = Field(default=2.0, ge=0)
     """How far the gateway's clock may be ahead of ours."""
     settle_grace_s: float = Field(default=30.0, ge=0)
