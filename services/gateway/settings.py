@@ -25,7 +25,8 @@ class GatewaySettings(ServiceSettings):
     max_completion_tokens: int = Field(default=64, ge=1)
     """More are never sampled for one choice; also what a client gets that names no `max_tokens`."""
     temperature_override: float | None = Field(default=None, ge=0, le=10, allow_inf_nan=False)
-    """Sample at this temperature whatever the client says. Continue says 0.01, from which nothing can be learnt."""
+    """Sample at this temperature whatever the client says, but for an exact 0, which asks for the greedy completion.
+    Continue says 0.01, from which nothing can be learnt."""
     fim_template: Literal["qwen"] = "qwen"
     """How a prompt with a `suffix` is written for the model."""
     max_body_bytes: int = Field(default=1_000_000, ge=1_000)

@@ -129,7 +129,9 @@ def _prompt(request: CompletionRequest, family: str) -> str:
 
 
 def _sampling(request: CompletionRequest, settings: GatewaySettings) -> Sampling:
-    temperature = request.temperature if settings.temperature_override is None else settings.temperature_override
+    temperature = request.temperature
+    if settings.temperature_override is not None and temperature != 0:
+        temperature = settings.temperature_override
     if temperature is None:
         temperature = 1.0
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []

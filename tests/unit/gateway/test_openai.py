@@ -48,6 +48,7 @@ def test_the_temperature_is_the_clients(asked: float | None, sampled: float) -> 
 
 def test_the_temperature_can_be_overridden() -> None:
     assert parsed({"temperature": 0.01}, temperature_override=0.9).sampling.temperature == 0.9
+    assert parsed({"temperature": 0}, temperature_override=0.9).sampling.temperature == 0
 
 
 @pytest.mark.parametrize(("asked", "sampled"), [(None, 64), (1, 1), (64, 64), (10**9, 64)])
