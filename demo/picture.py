@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,12 +26,12 @@ def draw(result: RunResult, path: Path) -> None:
     FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True)
     window = window_of(len(result.verdicts))
-    _curve(top, [float(verdict.accepted) for verdict in result.verdicts], window, _ACCEPTANCE)
-    _curve(bottom, [verdict.reward for verdict in result.verdicts], window, _REWARD)
     top.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    top.set_ylabel("acceptance rate")
-    bottom.set_ylabel("mean reward")
-    bottom.set_xlabel(f"suggestions with feedback (mean of the last {window})")
+    _curve(top, [float(verdict.accepted) for verdict in result.verdicts], window, _ACCEPTANCE, "{:.1%}")
+    _curve(bottom, [verdict.reward for verdict in result.verdicts], window, _REWARD, "{:+.3f}")
+    top.set_ylabel("acceptance rate", color=_INK)
+    bottom.set_ylabel("mean reward", color=_INK)
+    bottom.set_xlabel(f"suggestions with feedback (curve: mean of the last {window}; lines: thirds)", color=_INK)
     _mark_publishes((top, bottom), publish_positions(result))
     figure.suptitle(_title(result), x=0.01, ha="left", color=_INK, fontsize=11)
     figure.savefig(path)
@@ -56,15 +57,35 @@ def publish_positions(result: RunResult) -> list[tuple[int, int]]:
     return [(position, version) for version, position in first.items()]
 
 
-def _curve(axes: Axes, values: Sequence[float], window: int, colour: str) -> None:
+def _curve(axes: Axes, values: Sequence[float], window: int, colour: str, form: str) -> None:
     means = rolling(values, window)
-    axes.plot(range(window, window + len(means)), means, color=colour, linewidth=2)
+    axes.plot(range(window, window + len(means)), means, color=colour, linewidth=1.8)
+    _mark_thirds(axes, values, colour, form)
     axes.set_xlim(0, max(len(values), 1))
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_FAINT)
     axes.tick_params(colors=_INK)
     axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+def _mark_thirds(axes: Axes, values: Sequence[float], colour: str, form: str) -> None:
+    """The mean of the first and of the last third as thin lines with their value."""
+    third = len(values) // 3
+    if not third:
+        return
+    for start, part in ((0, values[:third]), (len(values) - third, values[-third:])):
+        mean = fmean(part)
+        axes.hlines(mean, start, start + third, color=colour, linewidth=1, alpha=0.55)
+        axes.annotate(
+            form.format(mean),
+            (start + third, mean),
+            xytext=(-2, 3),
+            textcoords="offset points",
+            ha="right",
+            color=colour,
+            fontsize=8,
+        )
 
 
 def _mark_publishes(panels: Sequence[Axes], positions: Sequence[tuple[int, int]]) -> None:

@@ -6,7 +6,6 @@ In: a `DemoConfig`. Out: a `RunResult`, measured from the ledger and from what t
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -39,9 +38,10 @@ def run(config: DemoConfig, console: Console, during: During | None = None) -> R
     Raises `SettingsError` or `StackError` where the stack does not start or dies. Use it from the main thread.
     """
     began = time.monotonic()
-    shutil.rmtree(config.folder, ignore_errors=True)
+    stack_config = config.stack()
+    stack_config.erase()
     screen = StartScreen(console)
-    stack = Stack(config.stack(), screen)
+    stack = Stack(stack_config, screen)
     try:
         with screen:
             stack.start()

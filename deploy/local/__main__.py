@@ -111,6 +111,8 @@ def _run(config: StackConfig, console: Console) -> None:
             stack.start()
         print_editor_settings(config, console)
         print(f"Tabwise is up: completions at {config.gateway_url}, feedback at {config.ingest_url}.")
+        if not config.postgres.folder.is_relative_to(config.root):
+            print(f"PostgreSQL's data is in {config.postgres.folder}: its account cannot enter {config.root}.")
         print(f"Logs are in {config.logs}, everything else in {config.root}. Ctrl-C stops it.", flush=True)
         stack.watch()
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -124,6 +125,12 @@ class StackConfig(ServiceSettings):
             file.touch(mode=0o600)
             file.write_text(f"{_new_key()}\n")
         return file.read_text().strip()
+
+    def erase(self) -> None:
+        """Remove everything that an earlier stack left in the data folder, the database included."""
+        for folder in (self.postgres.folder, self.root):
+            if folder.exists():
+                shutil.rmtree(folder)
 
     def folders(self) -> dict[str, Path]:
         """What the services write, by the setting that names it."""
