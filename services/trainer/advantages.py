@@ -17,6 +17,9 @@ from statistics import fmean, pstdev
 
 EPSILON = 1e-6
 """Added to every standard deviation; also what counts as equal."""
+MIN_SCALE = 0.1
+"""Least deviation, in units of reward, that the tracker's residuals are divided by: a mini-batch that the tracker
+predicts to a hundredth tells little, and must not be blown up to advantages of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def tracker(batch: Sequence[GroupRewards]) -> list[list[float]]:
     residuals = [_residuals(group) for group in batch]
     everything = [value for group in residuals for value in group]
     scale = math.sqrt(fmean(value * value for value in everything)) if everything else 0.0
-    return [[value / (scale + EPSILON) for value in group] for group in residuals]
+    return [[value / max(scale, MIN_SCALE) for value in group] for group in residuals]
 
 
 def raw(batch: Sequence[GroupRewards]) -> list[list[float]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from services.trainer import advantages, scoring, tracker
 from services.trainer.learner_api import TrainGroup, TrainSample
@@ -80,6 +79,10 @@ class ScoredGroup:
         experience = self.experience
         return tracker.bucket_of(experience.project_id, experience.language, len(experience.prompt_token_ids))
 
+    def expected(self, values: Mapping[str, Value]) -> float:
+        """What the tracker expects here."""
+        return tracker.predict(values.get(self.bucket), self.experience.reward_spec.silence)
+
 
 def scored_group(
     experience: Experience, drawn: Sequence[Sample], limits: Limits, *, drawn_temperature: float | None = None
@@ -122,11 +125,8 @@ def plan_minibatch(groups: Sequence[ScoredGroup], estimator: advantages.Estimato
     """Advantages for every known reward. `values`: the tracker before this mini-batch."""
     known = [group.known for group in groups]
     rewards = [reward for members in known for _, reward in members]
-    prior = fmean(group.experience.reward for group in groups) if groups else 0.0
     batch = [
-        advantages.GroupRewards(
-            tuple(reward for _, reward in members), tracker.predict(values.get(group.bucket), prior)
-        )
+        advantages.GroupRewards(tuple(reward for _, reward in members), group.expected(values))
         for group, members in zip(groups, known, strict=True)
     ]
     given = estimator(batch)

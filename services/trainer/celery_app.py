@@ -40,6 +40,7 @@ def create_celery(settings: TrainerSettings) -> Celery:
         task_ignore_result=True,
         worker_prefetch_multiplier=1,
         worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={"socket_connect_timeout": 3, "socket_keepalive": True},

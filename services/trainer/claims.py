@@ -105,6 +105,7 @@ class Claims:
 
     async def _entries(self, count: int) -> list[Entry]:
         names = (STREAM_EXPERIENCE, GROUP_TRAINER, self._settings.trainer_consumer)
+        await self._streams.ensure_group(STREAM_EXPERIENCE, GROUP_TRAINER)  # a Redis that lost its data lost it too
         found = {entry.entry_id: entry for entry in await self._streams.read_own(*names, count=count)}
         if len(found) < count:
             idle_ms = int(self._settings.claim_idle_s * 1000)

@@ -20,7 +20,6 @@ from services.trainer.rounds import Rounds
 from services.trainer.settings import TrainerSettings
 from services.trainer.siblings import SiblingSource
 from services.trainer.stopping import Stopping
-from shared.contracts.names import GROUP_TRAINER, STREAM_EXPERIENCE
 from shared.db.engine import make_engine
 from shared.streams.redis import RedisStreams
 
@@ -66,7 +65,6 @@ class Runtime:
         self._open.callback(database.dispose)
         streams = RedisStreams.from_url(settings.redis_url)
         self._open.push_async_callback(streams.close)
-        await streams.ensure_group(STREAM_EXPERIENCE, GROUP_TRAINER)
         timeout = aiohttp.ClientTimeout(total=settings.sibling_timeout_s)
         session = await self._open.enter_async_context(aiohttp.ClientSession(timeout=timeout))
         learner = make_learner(settings, self.metrics)

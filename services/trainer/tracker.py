@@ -34,7 +34,11 @@ def bucket_of(project_id: str, language: str, prompt_tokens: int) -> str:
 
 
 def predict(value: Value | None, prior: float) -> float:
-    """The expected reward; `prior` (the mini-batch's mean) fills in while the bucket is young."""
+    """The expected reward; `prior` (silence's reward: what showing nothing would have given) while it is young.
+
+    Not the mini-batch's mean: that depends on the very rewards it is compared with, and a first mini-batch of equal
+    rewards would teach nothing.
+    """
     if value is None:
         return prior
     return (value.mean * value.weight + prior * PRIOR_WEIGHT) / (value.weight + PRIOR_WEIGHT)

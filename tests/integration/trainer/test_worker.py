@@ -17,7 +17,10 @@ import pytest
 import redis
 
 from deploy.local.embedded import free_port
+from services.trainer.checks import check, check_database, check_port
+from services.trainer.settings import load_settings
 from shared.contracts.names import QUEUE_PUBLISHER, STREAM_EXPERIENCE, TASK_RECONCILE
+from shared.kit.errors import SettingsError
 from tests.fakes.engine import FakeEngine
 from tests.integration.trainer.conftest import Bench
 from tests.unit.trainer.factories import experience
@@ -154,31 +157,37 @@ async def test_the_celery_command_starts_it_too(bench: Bench, environment: dict[
         ("DATABASE_URL", "postgresql+psycopg://x@127.0.0.1:9/x", "TABWISE_DATABASE_URL"),
         ("DATABASE_URL", "nonsense", "TABWISE_DATABASE_URL"),
         ("MODEL_PATH", "/nowhere/model", "TABWISE_MODEL_PATH"),
-        ("MODEL_PATH", "/tmp", "TABWISE_MODEL_PATH"),
+        ("MODEL_PATH", "/", "TABWISE_MODEL_PATH"),
         ("CHECKPOINT_ROOT", "/proc/nowhere", "TABWISE_CHECKPOINT_ROOT"),
         ("ENGINE_URLS", "localhost:8000", "TABWISE_ENGINE_URLS"),
+        ("ENGINE_URLS", " , ", "TABWISE_ENGINE_URLS"),
         ("ADVANTAGE", "guess", "TABWISE_ADVANTAGE"),
         ("TRAINER_METRICS_PORT", "0", "TABWISE_TRAINER_METRICS_PORT"),
+        ("METRICS_HOST", "192.0.2.1", "TABWISE_METRICS_HOST"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(environment: dict[str, str], name: str, value: str, named: str) -> None:
-    wrong = environment | {f"TABWISE_{name}": value}
-    done = subprocess.run(WORKER, env=wrong, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("trainer: ")
-    assert named in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_taken_port_and_missing_tables_are_one_sentence(
-    environment: dict[str, str], engine: FakeEngine, clean_db: str
+def test_a_wrong_setting_is_named(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str, value: str, named: str
 ) -> None:
-    taken = environment | {"TABWISE_TRAINER_METRICS_PORT": engine.url.rsplit(":", 1)[1]}
-    done = subprocess.run(WORKER, env=taken, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "TABWISE_TRAINER_METRICS_PORT" in done.stderr) == (2, True)
-    empty = environment | {"TABWISE_DATABASE_URL": clean_db.rsplit("/", 1)[0] + "/postgres"}
-    done = subprocess.run(WORKER, env=empty, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "python -m migrations" in done.stderr) == (2, True)
+    for variable, said in environment.items():
+        monkeypatch.setenv(variable, said)
+    monkeypatch.setenv(f"TABWISE_{name}", value)
+    with pytest.raises(SettingsError, match=named):
+        check(load_settings())
+
+
+def test_missing_tables_and_a_taken_port_are_named(clean_db: str, engine: FakeEngine) -> None:
+    with pytest.raises(SettingsError, match="python -m migrations"):
+        check_database(clean_db.rsplit("/", 1)[0] + "/postgres")
+    with pytest.raises(SettingsError, match="TABWISE_TRAINER_METRICS_PORT"):
+        check_port("127.0.0.1", int(engine.url.rsplit(":", 1)[1]))
+
+
+def test_a_wrong_setting_is_one_sentence_and_status_2(environment: dict[str, str]) -> None:
+    wrong = environment | {"TABWISE_MODEL_PATH": "/nowhere/model"}
+    done = subprocess.run(WORKER, env=wrong, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "trainer: TABWISE_MODEL_PATH: there is no model folder at /nowhere/model\n"
 
 
 def test_a_model_that_does_not_load_is_one_sentence(environment: dict[str, str]) -> None:

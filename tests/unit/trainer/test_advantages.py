@@ -78,6 +78,11 @@ def test_a_minibatch_of_failures_stays_negative() -> None:
     assert all(value < 0 for [value] in tracker([group(-0.25, value=0.2), group(-0.25, value=0.1)]))
 
 
+def test_what_the_tracker_predicts_well_is_not_blown_up() -> None:
+    [[advantage]] = tracker([group(-0.25, value=-0.24)])
+    assert advantage == pytest.approx(-0.1)
+
+
 @given(BATCHES)
 def test_one_finite_advantage_per_known_reward(batch: list[GroupRewards]) -> None:
     for estimator in ESTIMATORS.values():

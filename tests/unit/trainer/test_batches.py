@@ -88,6 +88,12 @@ def test_a_lone_completion_is_measured_against_the_tracker() -> None:
     assert plan.groups[0].samples[0].advantage == pytest.approx(-1.0, abs=1e-3)
 
 
+def test_a_first_minibatch_of_equal_rewards_still_teaches() -> None:
+    groups = [scored_group(experience("return x", accepted=False), [], LIMITS) for _ in range(3)]
+    plan = plan_minibatch(groups, grpo, {})
+    assert [group.samples[0].advantage for group in plan.groups] == [pytest.approx(-1.0)] * 3
+
+
 def test_equal_rewards_are_measured_against_the_tracker() -> None:
     one = experience("return x", accepted=False)
     group = scored_group(one, [sample("return x")] * 3, LIMITS)
