@@ -69,7 +69,7 @@ lock: $(INSTALLED) ## Rewrite requirements/*.txt from the .in files; LOCK=--upgr
 	@requirements/lock "$(abspath $(BIN))/pip-compile" $(LOCK)
 
 base-model: $(INSTALLED) ## Train the small base model again from scratch
-	@$(BIN)/python -m base_model
+	@$(BIN)/python -m base_model train
 
 clean: ## Remove caches and the demos' data; the stack of `make up` keeps what it learned (var/)
 	rm -rf var/demo-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -79,12 +79,12 @@ def _mark_thirds(axes: Axes, values: Sequence[float], colour: str, form: str) ->
         axes.hlines(mean, start, start + third, color=colour, linewidth=1, alpha=0.55)
         axes.annotate(
             form.format(mean),
-            (start + third, mean),
-            xytext=(-2, 3),
+            (start, mean),
+            xytext=(4, 3),
             textcoords="offset points",
-            ha="right",
             color=colour,
             fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
         )
 
 
