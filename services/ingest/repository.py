@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,6 +40,16 @@ LATER_PROMPTS_PER_OUTCOME = 50
 
 OutcomeKey = tuple[str, str]
 """key_id, client completion id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which later prompts could tell what was typed in the place of one outcome."""
+
+    outcome_id: str
+    since: datetime
+    anchor: str
+
 
 _CANDIDATE_COLUMNS = (
     GenerationRow.generation_id,
@@ -221,14 +232,14 @@ class Repository:
         )
         return {(key_id, completion_id): path for key_id, completion_id, path in await self._session.execute(query)}
 
-    async def later_prompts(self, since: Mapping[str, datetime]) -> tuple[datetime, dict[str, list[str]]]:
-        """For each outcome (by id) prompts of the same key after its generation, recorded after `since`, oldest first.
+    async def later_prompts(self, wanted: Sequence[Wanted], grace: timedelta) -> tuple[datetime, dict[str, list[str]]]:
+        """For each outcome (by id) later prompts of the same key that hold its anchor, oldest first.
 
-        Also the database's time, which is what `since` has to be compared with the next time.
+        Those alone that were recorded after `since`, and up to `grace` after the outcome became final. Also the
+        database's time, which is what `since` has to be the next time.
         """
-        watched = values(column("outcome_id", Text), column("since", DateTime(timezone=True)), name="watched").data(
-            list(since.items())
-        )
+        columns = (column("outcome_id", Text), column("since", DateTime(timezone=True)), column("anchor", Text))
+        watched = values(*columns, name="watched").data([(w.outcome_id, w.since, w.anchor) for w in wanted])
         shown, later = GenerationRow.__table__.alias("shown"), GenerationRow.__table__.alias("later")
         prompts = lateral(
             select(later.c.prompt, later.c.created_at)
@@ -236,11 +247,13 @@ class Repository:
                 later.c.key_id == shown.c.key_id,
                 later.c.created_at > shown.c.created_at,
                 later.c.choice_index == 0,
+                later.c.created_at <= OutcomeRow.resolves_at + grace,
                 later.c.recorded_at > watched.c.since,
+                func.strpos(later.c.prompt, watched.c.anchor) > 0,
             )
             .order_by(later.c.created_at)
             .limit(LATER_PROMPTS_PER_OUTCOME)
-            .correlate(shown, watched)
+            .correlate(shown, watched, OutcomeRow)
         )
         query = (
             select(OutcomeRow.outcome_id, prompts.c.prompt)

@@ -16,10 +16,10 @@ from services.ingest.fim import FimPrompt, parse_fim
 from services.ingest.grouping import Display, Resolution, resolve
 from services.ingest.metrics import IngestMetrics
 from services.ingest.protocols.common import dedupe_key
-from services.ingest.repository import Repository
+from services.ingest.repository import Repository, Wanted
 from services.ingest.rows import from_row
 from services.ingest.settings import IngestSettings
-from services.ingest.settled import settled_text
+from services.ingest.settled import anchor, settled_text
 from shared.contracts.names import STREAM_EXPERIENCE
 from shared.db.models import ExperienceRow, GenerationRow, OutboxRow, OutcomeRow
 from shared.kit.clock import Clock, utc_now
@@ -78,16 +78,19 @@ class Resolver:
         if not waiting:
             return {}
         prompts = await repository.shown_prompts({row.generation_id for row in waiting})
-        since = {row.outcome_id: self._looked_at.get(row.outcome_id, BEGINNING) for row in waiting}
-        looked_at, later = await repository.later_prompts(since)
-        self._looked_at = dict.fromkeys(since, looked_at - OVERLAP)
-        found = {}
-        for row in waiting:
-            earlier = parse_fim(prompts[row.generation_id])
-            text = _first_settled(earlier, later.get(row.outcome_id, ()))
-            if text is not None:
-                found[row.outcome_id] = text
-        return found
+        places = {row.outcome_id: parse_fim(prompts[row.generation_id]) for row in waiting}
+        wanted = [
+            Wanted(outcome_id, self._looked_at.get(outcome_id, BEGINNING), text)
+            for outcome_id, place in places.items()
+            if place and (text := anchor(place.prefix)) is not None
+        ]
+        if not wanted:
+            return {}
+        grace = timedelta(seconds=self._settings.settle_grace_s)
+        looked_at, later = await repository.later_prompts(wanted, grace)
+        self._looked_at = {one.outcome_id: looked_at - OVERLAP for one in wanted}
+        found = {outcome_id: _first_settled(places[outcome_id], texts) for outcome_id, texts in later.items()}
+        return {outcome_id: text for outcome_id, text in found.items() if text is not None}
 
     async def _resolve(
         self, repository: Repository, due: Sequence[OutcomeRow], settled: Mapping[str, str], now: datetime

@@ -29,6 +29,12 @@ def settled_line(earlier_prefix: str, later_prefix: str, earlier_suffix: str = "
     return typed.rstrip() if typed and typed.strip() else None
 
 
+def anchor(earlier_prefix: str) -> str | None:
+    """A text that every prompt contains from which `settled_line` could tell something; None where none can."""
+    text = "\n".join(earlier_prefix.split("\n")[-ANCHOR_LINES[-1] :])
+    return text if _visible(earlier_prefix) >= ANCHOR_MIN_CHARS else None
+
+
 def settled_text(earlier: FimPrompt, later: FimPrompt) -> str | None:
     """`settled_line` of two prompts; None where they name different files."""
     if earlier.path is not None and later.path is not None and earlier.path != later.path:

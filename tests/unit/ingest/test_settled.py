@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.ingest.fim import FimPrompt, insert_before_suffix, parse_fim
-from services.ingest.settled import settled_line, settled_text, typed_out
+from services.ingest.settled import anchor, settled_line, settled_text, typed_out
 from tests.factories import fim_prompt
 
 FILE = "import math\n\n\nclass Circle:\n    def __init__(self, radius):\n        self.radius = radius\n\n"
@@ -81,7 +81,10 @@ line = st.text(st.sampled_from("abc ().="), max_size=12)
 def test_an_answer_is_always_what_was_typed(above: list[str], cursor: str, typed: str, below: list[str]) -> None:
     earlier = "\n".join([*above, cursor])
     later = earlier + typed + "\n" + "\n".join(below)
-    assert settled_line(earlier, later) in (None, typed.rstrip())
+    found = settled_line(earlier, later)
+    assert found in (None, typed.rstrip())
+    if found is not None:
+        assert (anchor(earlier) or "no anchor") in later
 
 
 @given(st.text(max_size=200), st.text(max_size=200), st.text(max_size=50))
