@@ -196,7 +196,7 @@ class TrainedExperienceRow(Base):
     experience_id: Mapped[str] = mapped_column(primary_key=True)
     round_id: Mapped[str] = mapped_column(ForeignKey("training_rounds.round_id"), index=True)
     disposition: Mapped[str]
-    """`trained`, or why not: `stale`, `no_signal`, `invalid`."""
+    """`trained`, or why not: `stale`, `no_signal`, `invalid`, `non_finite`."""
 
 
 class CheckpointRow(Base):
@@ -247,3 +247,14 @@ class ValueTrackerRow(Base):
     mean: Mapped[float]
     weight: Mapped[float]
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class PolicyPinRow(Base):
+    """At most one row: the version that an operator wants served, whatever is trained meanwhile. Publisher's."""
+
+    __tablename__ = "policy_pins"
+
+    pin_id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    """Always 1."""
+    version: Mapped[int]
+    pinned_at: Mapped[datetime] = mapped_column(server_default=func.now())
