@@ -80,8 +80,12 @@ class CheckpointStore:
         draft = target.with_name(target.name + ".tmp")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        for file in manifest.files:
-            self._fetch_file(version, file, draft)
+        try:
+            for file in manifest.files:
+                self._fetch_file(version, file, draft)
+        except BaseException:
+            shutil.rmtree(draft)
+            raise
         (draft / MANIFEST_FILE).write_text(manifest.model_dump_json())
         if target.exists():
             shutil.rmtree(target)

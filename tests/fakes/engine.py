@@ -2,8 +2,8 @@
 
 It speaks `/v1/completions` (stream and not, `n`, `stop`, `logprobs`, `return_token_ids`, `prompt_logprobs`, text and
 token-id prompts), `/v1/models`, `/health`, `/pause?mode=`, `/resume`, `/is_paused`, `/collective_rpc`
-(`reload_weights`), `/update_weight_version`, `/weight_info` and `/reset_prefix_cache`. `tests/contract/` holds it and
-the real vLLM to the same suite.
+(`load_checkpoint`, `reload_weights`), `/update_weight_version`, `/weight_info` and `/reset_prefix_cache`.
+`tests/contract/` holds it and the real vLLM to the same suite.
 
     with FakeEngine(reply="return total\\n") as engine:   # serves on a free port, in a thread of its own
         requests.post(engine.url + "/v1/completions", json={"model": "tabwise", "prompt": "def f"})
@@ -64,7 +64,13 @@ class Faults:
     logprob: Any = "true"
     """Replaces every token logprob: None (null), a number, or float("nan") (written as a bare NaN)."""
     reload_status: int | None = None
-    """Answer `reload_weights` with this status."""
+    """Answer loads with this status, the weights untouched."""
+    reload_refused: str | None = None
+    """Answer 500 to loads of folders with this in their path, the weights untouched."""
+    reload_delay_s: float = 0.0
+    """How long a load takes."""
+    reload_changes_nothing: bool = False
+    """Say that weights were loaded, and keep the old ones (what vLLM 0.32 does with a tied output layer on a CPU)."""
     unhealthy: bool = False
 
 
@@ -213,9 +219,14 @@ class FakeEngine:
         body = await request.json()
         if body.get("method") is None:
             return web.json_response({"detail": "Missing 'method' in request body"}, status=400)
-        if body["method"] != "reload_weights" or self.faults.reload_status is not None:
+        if body["method"] not in ("load_checkpoint", "reload_weights") or self.faults.reload_status is not None:
             return _error(self.faults.reload_status or 500, "Internal Server Error", "InternalServerError")
         path = body.get("kwargs", {}).get("weights_path")
+        await asyncio.sleep(self.faults.reload_delay_s)
+        if self.faults.reload_refused is not None and self.faults.reload_refused in str(path):
+            return _error(500, f"Call to collective_rpc method failed: {path}: no", "InternalServerError")
+        if self.faults.reload_changes_nothing:
+            return web.json_response({"results": [None]})
         try:
             self.weights = toy_model.BASE_WEIGHTS if path is None else toy_model.weights_digest(Path(path))
         except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 import obstore
 import pytest
 from moto.server import ThreadedMotoServer
