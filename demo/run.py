@@ -157,7 +157,7 @@ class _Run:
             dispositions=ledger.dispositions(),
             before=before,
             after=after,
-            peak_rss_mb=self._stack.memory.peak_mb,
+            peak_rss_mb=self._stack.peak_rss_mb,
         )
 
 

@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local import continue_config, preflight, processes
+from deploy.local import continue_config, preflight
 from deploy.local.command import interruptible, sentences
 from deploy.local.config import StackConfig
+from deploy.local.processes import Family
 from deploy.local.programs import all_programs
 from deploy.local.screen import StartScreen
 from deploy.local.stack import Stack
@@ -42,11 +43,11 @@ def down(data_dir: DataDir = None) -> None:
     """Stop the stack that runs in the data folder."""
     with sentences():
         config = _config(data_dir)
-        owner, session = preflight.owner(config), _supervisor_pid(config)
-        if owner is None and session is None:
+        owner, family = preflight.owner(config), _family(config)
+        if owner is None and family is None:
             print(f"nothing is running in {config.root}")
             return
-        _stop(config, owner, session)
+        _stop(config, owner, family)
         print("stopped")
 
 
@@ -144,24 +145,29 @@ def _status_table(states: dict[str, PartState], checks: dict[str, str | None]) -
     return table
 
 
-def _supervisor_pid(config: StackConfig) -> int | None:
-    """Of a supervisord that still answers, or whose parts still live although it was killed."""
+def _family(config: StackConfig) -> Family | None:
+    """What supervisord started; None: nothing of it lives."""
     file = config.root / "supervisord.pid"
-    pid = int(file.read_text()) if file.exists() else None
-    return pid if pid is not None and processes.session_members(pid) else None
+    if not file.exists():
+        return None
+    family = Family(int(file.read_text()))
+    return family if family.members() else None
 
 
-def _stop(config: StackConfig, owner: int | None, session: int | None) -> None:
+def _stop(config: StackConfig, owner: int | None, family: Family | None) -> None:
     """Ask the `up` that owns the stack; where it is gone, stop what it left behind."""
+    asked = True
     if owner is not None:
         os.kill(owner, signal.SIGTERM)
     elif Supervisor(config).answers():
         Supervisor(config).shutdown()
-    deadline = time.monotonic() + (_STOP_S if owner is not None or Supervisor(config).answers() else 0)
-    while time.monotonic() < deadline and (preflight.owner(config) or (session and processes.session_members(session))):
+    else:
+        asked = False
+    deadline = time.monotonic() + (_STOP_S if asked else 0)
+    while time.monotonic() < deadline and (preflight.owner(config) or (family and family.members())):
         time.sleep(0.25)
-    if session is not None:
-        processes.end_leftovers(session)
+    if family is not None:
+        family.end()
 
 
 if __name__ == "__main__":

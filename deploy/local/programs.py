@@ -81,8 +81,8 @@ def _metrics(port: int) -> str:
 def _http(url: str) -> str | None:
     try:
         answer = httpx.get(url, timeout=2, trust_env=False)
-    except httpx.HTTPError as error:
-        return type(error).__name__
+    except httpx.TransportError:
+        return "no answer yet"
     if answer.is_success:
         return None
     reason = answer.json().get("reason") if "json" in answer.headers.get("content-type", "") else None

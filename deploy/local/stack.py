@@ -26,7 +26,7 @@ from deploy.local import last_words, preflight, processes, programs, supervision
 from deploy.local.config import DATABASE, StackConfig
 from deploy.local.programs import Program
 from migrations.upgrade import upgrade
-from shared.kit.errors import TabwiseError
+from shared.kit.errors import TabwiseError, TemporaryError
 
 _POLL_S = 0.25
 _RESTARTS = 4
@@ -55,10 +55,10 @@ class Stack:
 
     def __init__(self, config: StackConfig, listener: Listener = lambda progress: None) -> None:
         self.config = config
-        self.memory = processes.MemoryPeak()
         self._tell = listener
         self._supervisor = supervision.Supervisor(config)
         self._process: subprocess.Popen[bytes] | None = None
+        self._family: processes.Family | None = None
         self._undo = ExitStack()
         self._watch = _Restarts()
         self._log_starts: dict[str, int] = {}
@@ -96,12 +96,14 @@ class Stack:
 
     def check_alive(self) -> None:
         """Raise `StackError` if supervisord is gone or a part keeps dying; report restarts to the listener."""
-        if self._process is None or self._process.poll() is not None:
-            raise StackError(f"the process manager has ended; see {self.config.logs / 'supervisord.log'}")
-        for state in self._supervisor.states():
+        if self._family is None:
+            raise StackError("the stack was never started")
+        for state in self._states():
             if state.state == "FATAL":
                 raise self._failure(state.name, "cannot be started again")
-            if self._watch.restarted(state):
+            before = self._watch.restarted(state)
+            if before is not None:
+                self._family.end_group(before)
                 self._tell(Progress(state.name, "restarted", 0))
             if self._watch.too_often(state.name):
                 raise self._failure(state.name, "keeps dying")
@@ -112,6 +114,11 @@ class Stack:
         while deadline is None or time.monotonic() < deadline:
             self.check_alive()
             time.sleep(every_s)
+
+    @property
+    def peak_rss_mb(self) -> float:
+        """Highest memory of all parts together so far, shared pages counted once."""
+        return self._family.peak_mb if self._family else 0.0
 
     def kill(self, part: str) -> None:
         """`kill -9` one part, as a test of what follows."""
@@ -128,7 +135,8 @@ class Stack:
         configuration = supervision.write_configuration(self.config, parts)
         self._process = supervision.launch(self.config, configuration)
         self._undo.callback(self._end_supervisor, self._process)
-        self._undo.enter_context(self.memory.sampling(self._process.pid))
+        self._family = processes.Family(self._process.pid)
+        self._undo.enter_context(self._family.sampling())
         self._await_supervisor(self._process)
 
     def _await_supervisor(self, process: subprocess.Popen[bytes]) -> None:
@@ -145,7 +153,7 @@ class Stack:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        processes.end_leftovers(process.pid)
+        processes.Family(process.pid).end()
 
     def _migrate(self) -> None:
         try:
@@ -181,10 +189,16 @@ class Stack:
 
     def _fail_if_ended(self) -> None:
         """While starting, everything that a part needs is there already: one that ends will end again."""
-        for state in self._supervisor.states():
+        for state in self._states():
             self._watch.restarted(state)
             if state.ended:
                 raise self._failure(state.name, "did not start")
+
+    def _states(self) -> list[supervision.PartState]:
+        try:
+            return self._supervisor.states()
+        except TemporaryError as error:
+            raise StackError(f"the process manager has ended; see {self.config.logs / 'supervisord.log'}") from error
 
     def _failure(self, part: str, what: str) -> StackError:
         program = next(program for program in programs.all_programs(self.config) if program.name == part)
@@ -213,16 +227,16 @@ class _Restarts:
         self._pids: dict[str, int] = {}
         self._times: dict[str, deque[float]] = {}
 
-    def restarted(self, state: supervision.PartState) -> bool:
-        """Whether the part has another process than last time."""
+    def restarted(self, state: supervision.PartState) -> int | None:
+        """The process that the part had last time, where it has another one now."""
         if state.pid == 0:
-            return False
+            return None
         before = self._pids.get(state.name, state.pid)
         self._pids[state.name] = state.pid
         if before == state.pid:
-            return False
+            return None
         self._times.setdefault(state.name, deque(maxlen=_RESTARTS)).append(time.monotonic())
-        return True
+        return before
 
     def too_often(self, name: str) -> bool:
         """Whether it was started again `_RESTARTS` times within the window."""

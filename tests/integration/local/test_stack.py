@@ -13,9 +13,10 @@ import psycopg
 import pytest
 import redis
 
-from deploy.local import preflight, processes
+from deploy.local import preflight
 from deploy.local.config import StackConfig
 from deploy.local.embedded import EmbeddedPostgres
+from deploy.local.processes import Family
 from deploy.local.stack import Progress, Stack, StackError
 from deploy.local.supervision import Supervisor
 from shared.kit.errors import SettingsError
@@ -45,9 +46,9 @@ def test_starts_migrates_keeps_its_data_and_leaves_nobody_behind(config: StackCo
         with redis.Redis.from_url(config.redis.url()) as client:
             client.xadd("kept", {"payload": "x"})
         wait_until(lambda: {state.state for state in Supervisor(config).states()} == {"RUNNING"})
-        wait_until(lambda: stack.memory.peak_mb > 20)
+        wait_until(lambda: stack.peak_rss_mb > 20)
     assert [item.part for item in seen if item.event == "ready"][-1] == "gateway"
-    assert processes.session_members(session) == []
+    assert not Family(session).members()
 
     with Stack(config):
         with psycopg.connect(config.database_url.replace("+psycopg", "")) as ledger:
@@ -72,6 +73,22 @@ def test_a_part_that_dies_is_started_again(config: StackConfig, stand_in: StandI
         wait_until(config.postgres.ready)
 
 
+def test_children_of_a_part_that_died_do_not_stay(config: StackConfig, stand_in: StandIn) -> None:
+    stand_in({"gateway": "import subprocess; subprocess.Popen(['sleep', '600'])\n" + SERVES})
+    with Stack(config) as stack:
+        family = Family(supervisor_pid(config))
+        stack.check_alive()
+        stack.kill("gateway")
+
+        def sleepers() -> int:
+            stack.check_alive()
+            return sum(process.name() == "sleep" for process in family.members())
+
+        wait_until(lambda: sleepers() == 2 or "RUNNING" in {s.state for s in Supervisor(config).states()})
+        wait_until(lambda: sleepers() == 1)
+    assert not family.members()
+
+
 def test_a_part_that_keeps_dying_ends_in_one_sentence(config: StackConfig, stand_in: StandIn) -> None:
     stand_in({"gateway": SERVES})
     with Stack(config) as stack, pytest.raises(StackError, match=r"gateway keeps dying.*gateway\.log"):
@@ -92,7 +109,7 @@ def test_a_part_that_ends_while_starting_is_quoted(config: StackConfig, stand_in
         StackError, match=r"gateway did not start: TABWISE_TEMPERATURE_OVERRIDE: must be above 0 \(log: "
     ):
         Stack(config).__enter__()
-    assert processes.session_members(supervisor_pid_of_last_run(config)) == []
+    assert not Family(supervisor_pid_of_last_run(config)).members()
 
 
 def supervisor_pid_of_last_run(config: StackConfig) -> int:
@@ -141,7 +158,7 @@ def test_supervisord_killed_leaves_nobody_behind(config: StackConfig, stand_in: 
         psutil.Process(session).send_signal(signal.SIGKILL)
         with pytest.raises(StackError, match="process manager has ended"):
             stack.watch(5, every_s=0.1)
-    assert processes.session_members(session) == []
+    assert not Family(session).members()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account run PostgreSQL")
