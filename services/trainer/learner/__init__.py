@@ -15,5 +15,6 @@ checkpoint   folder on disk: write, verify, load
 probe        the fixed sequence whose logprobs the publisher checks
 tensorboard  scalars
 ranks        torch.distributed
+errors       one line for a reply or a log
 This package alone (with services.engine) may import torch; importing `services.trainer.learner` itself does not.
 """

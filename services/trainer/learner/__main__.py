@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from services.trainer.learner import serve
 from services.trainer.learner.ranks import join_ranks
 from services.trainer.learner.rounds import Learner
-from services.trainer.learner_api import LearnerConfig
+from services.trainer.learner_api import LEARNER_ADDRESS, LEARNER_AUTHKEY, LEARNER_CONFIG, LearnerConfig, RoundFailed
 from shared.kit.errors import SettingsError
 from shared.kit.logging import configure_logging
 
@@ -33,18 +33,18 @@ def _setting(name: str) -> str:
 
 def _config() -> LearnerConfig:
     try:
-        return LearnerConfig.model_validate_json(_setting("TABWISE_LEARNER_CONFIG"))
+        return LearnerConfig.model_validate_json(_setting(LEARNER_CONFIG))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise SettingsError(f"TABWISE_LEARNER_CONFIG: {first['loc']}: {first['msg']}") from error
+        raise SettingsError(f"{LEARNER_CONFIG}: {first['loc']}: {first['msg']}") from error
 
 
 def _connect() -> Connection:
-    address = _setting("TABWISE_LEARNER_ADDRESS")
+    address = _setting(LEARNER_ADDRESS)
     try:
-        return Client(address, family="AF_UNIX", authkey=bytes.fromhex(_setting("TABWISE_LEARNER_AUTHKEY")))
+        return Client(address, family="AF_UNIX", authkey=bytes.fromhex(_setting(LEARNER_AUTHKEY)))
     except OSError as error:
-        raise SettingsError(f"TABWISE_LEARNER_ADDRESS: nobody answers at {address} ({error.strerror})") from error
+        raise SettingsError(f"{LEARNER_ADDRESS}: nobody answers at {address} ({error.strerror})") from error
 
 
 def run() -> None:
@@ -54,7 +54,12 @@ def run() -> None:
         torch.set_num_threads(config.threads)
     ranks = join_ranks()
     connection = _connect() if ranks.first else None
-    learner = Learner(config, ranks)
+    try:
+        learner = Learner(config, ranks)
+    except SettingsError as error:
+        if connection is not None:
+            serve.send(connection, RoundFailed(error=str(error)))
+        raise
     if connection is None:
         serve.follow(learner, ranks)
     else:

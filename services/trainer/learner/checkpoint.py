@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from services.trainer.learner.engine import STATE_TAG, Engine
+from services.trainer.learner.errors import one_line
 from services.trainer.learner.ranks import Ranks
 from services.trainer.learner_api import CheckpointRef, LearnerConfig
 from shared.contracts.checkpoint import Probe
@@ -151,9 +152,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def one_line(error: BaseException) -> str:
-    """Type and first line of an error."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__

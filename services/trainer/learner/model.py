@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from services.trainer.learner.batch import Batch
+from services.trainer.learner.errors import blaming_model_path
 from shared.kit.errors import SettingsError
 
 _LOGITS_PER_CHUNK = 16 * 1024 * 1024
@@ -55,6 +56,11 @@ def load_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The base model from disk. Dropout is off: the ratio compares two policies, not two noises."""
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
+    with blaming_model_path(f"{folder} does not load"):
+        return _load(folder, dtype)
+
+
+def _load(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(folder)
     _refuse_unsupported(config)
     for name in ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"):
@@ -71,10 +77,8 @@ def base_folder(model_path: str) -> Path:
     folder = Path(model_path)
     if folder.is_dir():
         return folder
-    try:
+    with blaming_model_path(f"{model_path} is neither a folder nor on the Hub"):
         return Path(snapshot_download(model_path))
-    except Exception as error:  # no network, no such name, not a name at all
-        raise SettingsError(f"TABWISE_MODEL_PATH: {model_path} is neither a folder nor on the Hub ({error})") from error
 
 
 def _refuse_unsupported(config: object) -> None:

@@ -5,10 +5,14 @@ In: the base model's tokenizer, once. Out: `Probe` for each checkpoint.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from transformers import AutoTokenizer
 
+from services.trainer.learner.errors import blaming_model_path
 from services.trainer.learner.packing import Lane, make_lane
 from services.trainer.learner_api import TrainGroup, TrainSample
+from shared.kit.errors import SettingsError
 
 _TEXT = (
     "<|fim_prefix|>def total_price(items, tax_rate):\n    subtotal = 0\n    for item in items:\n        subtotal += "
@@ -17,11 +21,12 @@ _TEXT = (
 _MAX_TOKENS = 64
 
 
-def probe_tokens(base_folder: str) -> list[int]:
+def probe_tokens(base_folder: Path) -> list[int]:
     """The sequence in this tokenizer's ids, at most 64 of them."""
-    tokens: list[int] = AutoTokenizer.from_pretrained(base_folder).encode(_TEXT, add_special_tokens=False)
+    with blaming_model_path(f"the tokenizer of {base_folder} does not load"):
+        tokens: list[int] = AutoTokenizer.from_pretrained(base_folder).encode(_TEXT, add_special_tokens=False)
     if len(tokens) < 2:
-        raise ValueError("the tokenizer gives fewer than two tokens for the probe text")
+        raise SettingsError(f"TABWISE_MODEL_PATH: the tokenizer of {base_folder} makes nothing of the probe text")
     return tokens[:_MAX_TOKENS]
 
 

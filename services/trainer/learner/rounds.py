@@ -63,7 +63,7 @@ class Learner:
         torch.manual_seed(config.seed)
         self._config, self._ranks = config, ranks
         self._folder = base_folder(config.model_path)
-        self._probe_tokens = probe_tokens(str(self._folder))
+        self._probe_tokens = probe_tokens(self._folder)
         self._reference = self._load_reference() if config.kl_coef > 0 else None
         self._engine = self._build()
         self._memory: tuple[int, str] | None = _BASE

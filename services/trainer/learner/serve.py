@@ -17,7 +17,8 @@ from typing import NoReturn
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from services.trainer.learner.checkpoint import CheckpointError, one_line
+from services.trainer.learner.checkpoint import CheckpointError
+from services.trainer.learner.errors import one_line
 from services.trainer.learner.ranks import Ranks
 from services.trainer.learner.rounds import Learner
 from services.trainer.learner_api import RoundFailed, StepDone, TrainRequest
@@ -28,7 +29,7 @@ log = structlog.get_logger()
 def lead(connection: Connection, learner: Learner, ranks: Ranks) -> None:
     """Rank 0: answer requests until the trainer hangs up."""
     threading.Thread(target=_leave_on_hangup, args=(connection.fileno(),), daemon=True).start()
-    _send(connection, learner.ready())
+    send(connection, learner.ready())
     while True:
         try:
             message = connection.recv_bytes()
@@ -53,10 +54,10 @@ def _answer(connection: Connection, learner: Learner, ranks: Ranks, message: byt
         request = TrainRequest.model_validate_json(message)
         learner.verify(request.base)
     except ValidationError as error:
-        _send(connection, RoundFailed(error=f"not a TrainRequest: {_where(error)}"))
+        send(connection, RoundFailed(error=f"not a TrainRequest: {_where(error)}"))
     except CheckpointError as error:
         log.error("base refused", error=str(error))
-        _send(connection, RoundFailed(error=one_line(error)))
+        send(connection, RoundFailed(error=one_line(error)))
     else:
         ranks.broadcast(message.decode())
         _train(connection, learner, ranks, request)
@@ -64,17 +65,18 @@ def _answer(connection: Connection, learner: Learner, ranks: Ranks, message: byt
 
 def _train(connection: Connection, learner: Learner, ranks: Ranks, request: TrainRequest) -> None:
     try:
-        done = learner.train(request, lambda step: _send(connection, step))
+        done = learner.train(request, lambda step: send(connection, step))
     except Exception as error:
         log.exception("round failed")
-        _send(connection, RoundFailed(error=one_line(error)))
+        send(connection, RoundFailed(error=one_line(error)))
         if ranks.world > 1:  # the others may be waiting inside a collective: only a new process group is sure
             leave(1)
     else:
-        _send(connection, done)
+        send(connection, done)
 
 
-def _send(connection: Connection, reply: BaseModel) -> None:
+def send(connection: Connection, reply: BaseModel) -> None:
+    """One reply; a trainer that is gone ends the process."""
     try:
         connection.send_bytes(reply.model_dump_json().encode())
     except (BrokenPipeError, ConnectionResetError):

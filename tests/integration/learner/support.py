@@ -20,6 +20,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from services.trainer.learner_api import (
+    LEARNER_ADDRESS,
+    LEARNER_AUTHKEY,
+    LEARNER_CONFIG,
     REPLY,
     CheckpointRef,
     LearnerConfig,
@@ -92,9 +95,12 @@ class Driver:
 
     def __init__(self, process: subprocess.Popen[bytes], connection: Connection) -> None:
         self.process, self.connection = process, connection
-        ready = self.receive()
-        assert isinstance(ready, LearnerReady)
-        self.ready = ready
+        self.hello = self.receive()
+
+    @property
+    def ready(self) -> LearnerReady:
+        assert isinstance(self.hello, LearnerReady), self.hello
+        return self.hello
 
     def receive(self) -> LearnerReady | StepDone | RoundDone | RoundFailed:
         assert self.connection.poll(60), "the learner says nothing"
@@ -126,9 +132,9 @@ def learner(config: LearnerConfig, ranks: int = 1) -> Iterator[Driver]:
         Listener(f"{folder}/socket", authkey=key) as listener,
     ):
         environment = os.environ | {
-            "TABWISE_LEARNER_CONFIG": config.model_dump_json(),
-            "TABWISE_LEARNER_ADDRESS": f"{folder}/socket",
-            "TABWISE_LEARNER_AUTHKEY": key.hex(),
+            LEARNER_CONFIG: config.model_dump_json(),
+            LEARNER_ADDRESS: f"{folder}/socket",
+            LEARNER_AUTHKEY: key.hex(),
         }
         process = subprocess.Popen([*(torchrun if ranks > 1 else [sys.executable]), *module], env=environment)
         try:

@@ -223,3 +223,12 @@ def test_ranks_and_stages_give_the_same_figures_and_weights(
     assert [step.skipped for step in fewer] == [None, "non_finite"]
     assert isinstance(refused, RoundFailed)
     assert "set it back" in refused.error
+
+
+def test_model_that_does_not_load_is_reported_to_the_trainer(config: LearnerConfig, tmp_path: Path) -> None:
+    with learner(config.model_copy(update={"model_path": str(tmp_path), "tensorboard_dir": None})) as driver:
+        hello = driver.hello
+
+    assert isinstance(hello, RoundFailed)
+    assert hello.error.startswith(f"TABWISE_MODEL_PATH: the tokenizer of {tmp_path} does not load")
+    assert driver.process.returncode == 2

@@ -83,7 +83,7 @@ def gradients(model: PreTrainedModel, loss: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters())))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=st.lists(_group(), min_size=1, max_size=4), budget=st.sampled_from([8, 40, 4096]))
 def test_packed_equals_plain(tiny: PreTrainedModel, groups: list[TrainGroup], budget: int) -> None:
     batches = [make_batch(lanes, CPU) for lanes in micro_batches(plan_lanes(groups, budget), budget)]
@@ -92,7 +92,7 @@ def test_packed_equals_plain(tiny: PreTrainedModel, groups: list[TrainGroup], bu
 
     by_pack = sorted(torch.cat(packed).tolist())
     by_sample = sorted(torch.cat([logprobs for logprobs, _ in pairs]).tolist())
-    assert by_pack == pytest.approx(by_sample, abs=1e-5)
+    assert by_pack == pytest.approx(by_sample, abs=1e-5, rel=1e-5)
 
     one = gradients(tiny, total(objective(p, b.advantages_N) for p, b in zip(packed, batches, strict=True)))
     other = gradients(tiny, total(objective(logprobs, torch.tensor(a)) for logprobs, a in pairs))

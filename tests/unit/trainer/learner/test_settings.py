@@ -1,0 +1,57 @@
+"""Wrong settings are one sentence that names the setting; the package alone does not import torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen2Config
+
+from services.trainer.learner.engine import deepspeed_config
+from services.trainer.learner.model import base_folder, load_model
+from services.trainer.learner_api import LearnerConfig
+from shared.kit.errors import SettingsError
+
+
+def test_bfloat16_needs_a_stage_with_master_weights() -> None:
+    with pytest.raises(SettingsError, match="TABWISE_ZERO_STAGE"):
+        deepspeed_config(LearnerConfig(model_path="m", dtype="bfloat16", zero_stage=0))
+
+
+def test_bfloat16_sums_gradients_in_single_precision_and_checks_them() -> None:
+    settings = deepspeed_config(LearnerConfig(model_path="m", dtype="bfloat16", zero_stage=2))
+
+    assert settings["bf16"] == {"enabled": True, "check_grad_overflow": True}
+    assert settings["data_types"] == {"grad_accum_dtype": "fp32"}
+
+
+def test_missing_model_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(SettingsError, match="TABWISE_MODEL_PATH: /no/such is neither"):
+        base_folder("/no/such")
+
+
+def test_empty_model_folder_names_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"TABWISE_MODEL_PATH: .* does not load"):
+        load_model(tmp_path, torch.float32)
+
+
+def test_sliding_window_is_refused(tmp_path: Path) -> None:
+    Qwen2Config(use_sliding_window=True, sliding_window=8).save_pretrained(tmp_path)
+    with pytest.raises(SettingsError, match="sliding-window"):
+        load_model(tmp_path, torch.float32)
+
+
+def test_started_by_hand_it_says_who_starts_it() -> None:
+    done = subprocess.run([sys.executable, "-m", "services.trainer.learner"], capture_output=True, text=True, env={})
+
+    assert done.returncode == 2
+    assert done.stderr.strip() == "TABWISE_LEARNER_CONFIG is not set: the learner is started by the trainer"
+
+
+def test_package_and_packing_are_torch_free() -> None:
+    code = "import sys, services.trainer.learner.packing; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
