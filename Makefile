@@ -19,6 +19,8 @@ ifeq ($(TABWISE_MODEL_PATH),)
 unexport TABWISE_MODEL_PATH
 endif
 
+PACKAGES := shared services migrations clients base_model deploy demo tests
+
 DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .DEFAULT_GOAL := help
@@ -58,7 +60,7 @@ e2e-test: $(INSTALLED) ## The whole stack, real vLLM and DeepSpeed, simulated de
 lint: $(INSTALLED) ## ruff, mypy and the import law
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(PACKAGES)
 	@$(BIN)/lint-imports
 
 format: $(INSTALLED) ## Let ruff put the code into shape

@@ -16,6 +16,7 @@ from matplotlib.ticker import PercentFormatter
 from demo.result import RunResult
 
 _WINDOW_SHARE = 8
+_LABEL_DISTANCE = 0.04
 _INK, _FAINT = "#1f2933", "#9aa5b1"
 _ACCEPTANCE, _REWARD = "#2f6fb0", "#2b8a5a"
 
@@ -89,11 +90,13 @@ def _mark_thirds(axes: Axes, values: Sequence[float], colour: str, form: str) ->
 
 
 def _mark_publishes(panels: Sequence[Axes], positions: Sequence[tuple[int, int]]) -> None:
-    every = max(1, len(positions) // 12)
-    for index, (position, version) in enumerate(positions):
+    width = max((position for position, _ in positions), default=0)
+    labelled = -width
+    for position, version in positions:
         for axes in panels:
             axes.axvline(position, color=_FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-        if index % every == 0:
+        if position - labelled >= width * _LABEL_DISTANCE:
+            labelled = position
             panels[0].annotate(
                 f"v{version}",
                 (position, 1),

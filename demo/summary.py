@@ -15,7 +15,7 @@ def print_summary(result: RunResult, console: Console) -> None:
     """The whole summary of one run."""
     console.print(version_table(result))
     for line in conclusions(result):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     console.print()
     for what, where in whereabouts(result).items():
         console.print(f"{what:<14} {where}", highlight=False, soft_wrap=True)
@@ -24,7 +24,7 @@ def print_summary(result: RunResult, console: Console) -> None:
 def version_table(result: RunResult) -> Table:
     """One row per policy version."""
     table = Table(title=f"Policy versions, seed {result.seed}", title_justify="left", header_style="bold")
-    for heading in ("version", "completions", "suggestions", "accepted", "reward", "trained on", "live after", "pause"):
+    for heading in ("version", "served", "shown", "accepted", "reward", "trained", "live after", "pause"):
         table.add_column(heading, justify="right")
     shown, left_out = _thinned(result.versions)
     for version in shown:
