@@ -90,4 +90,5 @@ def _model(vocabulary: int, seed: int, layers: int, width: int) -> Any:
         bos_token_id=0,
         dtype=torch.float32,
     )
-    return Qwen2ForCausalLM(config)
+    make: Any = Qwen2ForCausalLM
+    return make(config)

@@ -346,9 +346,10 @@ class FakeEngine:
 
     async def _whole(self, answer: _Answer) -> web.Response:
         parts: dict[int, list[toy_model.Step]] = {choice.index: [] for choice in answer.choices}
-        version = self.weight_version
+        versions: dict[int, list[str]] = {choice.index: [] for choice in answer.choices}
         async for choice, step in self._sampled(answer):
             parts[choice.index] += [step] if step else []
+            versions[choice.index] += [self.weight_version] if step else []
         choices = []
         for choice in answer.choices:
             steps = parts[choice.index]
@@ -363,11 +364,12 @@ class FakeEngine:
                     "token_ids": [step.token_id for step in steps] if answer.with_ids else None,
                     "prompt_logprobs": self._prompt_logprobs(answer),
                     "prompt_token_ids": answer.prompt if answer.with_ids else None,
+                    "weight_versions": _spans(versions[choice.index]) if self.faults.stamp else None,
                 }
             )
         sampled = sum(len(choice.tokens) for choice in answer.choices)
         whole = answer.head(self.model) | {"choices": choices, "usage": answer.usage(sampled)}
-        return web.json_response(whole | self._stamp([version]))
+        return web.json_response(whole | self._stamp(versions[0][:1]))
 
     async def _stream(self, request: web.Request, answer: _Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
@@ -429,12 +431,7 @@ class FakeEngine:
         """The version of the first token; spans as well where there are several (`services/engine/stamp.py`)."""
         if not self.faults.stamp:
             return {}
-        spans: list[tuple[str, int, int]] = []
-        for position, version in enumerate(versions, start):
-            if spans and spans[-1][0] == version:
-                spans[-1] = (version, spans[-1][1], position + 1)
-            else:
-                spans.append((version, position, position + 1))
+        spans = _spans(versions, start)
         first = {"weight_version": versions[0] if versions else self.weight_version}
         return first | ({"weight_versions": spans} if len(spans) > 1 else {})
 
@@ -482,6 +479,17 @@ def _error(status: int, message: str, kind: str = "BadRequestError", param: str 
     return web.json_response(
         {"error": {"message": message, "type": kind, "param": param, "code": status}}, status=status
     )
+
+
+def _spans(versions: Sequence[str], start: int = 0) -> list[tuple[str, int, int]]:
+    """Runs of equal versions; the first token is number `start`."""
+    spans: list[tuple[str, int, int]] = []
+    for position, version in enumerate(versions, start):
+        if spans and spans[-1][0] == version:
+            spans[-1] = (version, spans[-1][1], position + 1)
+        else:
+            spans.append((version, position, position + 1))
+    return spans
 
 
 def _reset(request: web.Request) -> None:
