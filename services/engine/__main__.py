@@ -53,8 +53,10 @@ def _serve(settings: EngineSettings, folder: Path) -> int:
     except SettingsError:
         raise
     except Exception as error:
-        reason = logs.last_error(errors) or f"{type(error).__name__}: {error}"
-        print(f"engine: vLLM did not start with TABWISE_MODEL_PATH={settings.model_path}: {reason}", file=sys.stderr)
+        reason = logs.last_error(errors) or logs.one_line(error)
+        culprit = logs.setting_for(reason)
+        value = getattr(settings, culprit)
+        print(f"engine: vLLM did not start, check TABWISE_{culprit.upper()} (now {value}): {reason}", file=sys.stderr)
         return 1
     return 0
 

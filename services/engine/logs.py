@@ -10,6 +10,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+_CULPRITS = {
+    ("gpu_memory_utilization", "GPU memory", "CUDA out of memory"): "gpu_memory_utilization",
+    ("kv-cache-memory", "KV cache", "KVCACHE"): "engine_kv_cache_gb",
+    ("max_model_len", "max seq len"): "max_model_len",
+    ("dtype", "bfloat16"): "engine_dtype",
+}
 _ERROR_LINE = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Exit)\b: .+)$")
 
 
@@ -47,6 +55,20 @@ def last_error(errors: Path) -> str | None:
         return None
     lines = [found.group(1) for line in errors.read_text(errors="replace").splitlines() if (found := _find(line))]
     return lines[-1] if lines else None
+
+
+def one_line(error: Exception) -> str:
+    """An exception as one line of bounded length; pydantic's without its appendix."""
+    details = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    return f"{type(error).__name__}: {' '.join(details.split())[:300]}"
+
+
+def setting_for(reason: str) -> str:
+    """The setting that an error of vLLM most likely speaks of."""
+    for words, setting in _CULPRITS.items():
+        if any(word in reason for word in words):
+            return setting
+    return "model_path"
 
 
 def _find(line: str) -> re.Match[str] | None:

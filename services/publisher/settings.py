@@ -45,7 +45,7 @@ class PublisherSettings(ServiceSettings):
     """How often it looks, besides being told by the trainer."""
     keep_versions: int = Field(default=5, ge=1)
     """Newest versions kept in `serving_root`; the storage keeps all."""
-    probe_tolerance: float = Field(default=0.02, gt=0)
+    probe_tolerance: float = Field(default=0.002, gt=0)
     """Largest difference of a probe logprob between learner and engine, in nats. Seen with float32 on both sides:
     0.000003. Choose more where dtypes differ or are bfloat16."""
     admin_timeout_s: float = Field(default=10.0, gt=0)

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from services.engine.checks import check_model, check_port
-from services.engine.logs import last_error, logging_config
+from services.engine.logs import last_error, logging_config, one_line, setting_for
+from services.engine.settings import EngineSettings
 from shared.kit.errors import SettingsError
 
 
@@ -67,6 +69,27 @@ def test_the_last_error_of_a_child(tmp_path: Path) -> None:
         "\n"
     )
     assert last_error(log) == "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata"
+
+
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        ("ValueError: User-specified max_model_len (100000) is greater than the derived one", "max_model_len"),
+        ("ValueError: No available memory for the KV cache blocks", "engine_kv_cache_gb"),
+        ("torch.OutOfMemoryError: CUDA out of memory", "gpu_memory_utilization"),
+        ("SafetensorError: incomplete metadata", "model_path"),
+    ],
+)
+def test_the_setting_that_an_error_speaks_of(reason: str, setting: str) -> None:
+    assert setting_for(reason) == setting
+    assert setting in EngineSettings.model_fields
+
+
+def test_an_error_is_one_line() -> None:
+    with pytest.raises(ValidationError) as raised:
+        EngineSettings(engine_port=0)
+    assert one_line(raised.value) == "ValidationError: Input should be greater than or equal to 1"
+    assert one_line(RuntimeError("a\n  b")) == "RuntimeError: a b"
 
 
 def test_errors_go_to_the_file_too(tmp_path: Path) -> None:
