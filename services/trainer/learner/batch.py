@@ -11,6 +11,9 @@ from torch import Tensor
 from services.trainer.learner.packing import PROMPT_SEGMENT, Lane
 
 _PADDING_SEGMENT = -1
+STRIDE = 32
+"""Lanes are padded to a multiple of this. Shapes then recur: oneDNN keeps a kernel for each shape that it has met, and
+in bfloat16 the process grew from 0.6 to 1.6 GB within 25 rounds of ever new lengths; now it stays at 0.85 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,8 @@ class Batch:
 
 
 def make_batch(lanes: Sequence[Lane], device: torch.device) -> Batch:
-    """Pad the lanes to the longest of them and put their credited tokens one after another."""
-    length = max(lane.length for lane in lanes)
+    """Pad the lanes to the longest of them (rounded up to `STRIDE`) and put their credited tokens one after another."""
+    length = -(-max(lane.length for lane in lanes) // STRIDE) * STRIDE
 
     def padded(rows: list[list[int]], filler: int) -> Tensor:
         return torch.tensor([row + [filler] * (length - len(row)) for row in rows], device=device)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -17,6 +18,8 @@ from shared.kit.errors import SettingsError
 
 _LOGITS_PER_CHUNK = 16 * 1024 * 1024
 """Logits held at a time (64 MB in fp32). A Qwen vocabulary gives chunks of 110 tokens."""
+_STRIDE = 64
+"""The head runs on a multiple of this many positions; see `batch.STRIDE`."""
 
 
 class PackedPolicy(nn.Module):
@@ -34,11 +37,16 @@ class PackedPolicy(nn.Module):
             position_ids=batch.position_ids_BL,
             use_cache=False,
         ).last_hidden_state
-        hidden_ND = hidden_BLD.flatten(0, 1)[batch.predict_index_N]
+        count = len(batch.targets_N)
+        index_N, targets_N, temperatures_N = (
+            functional.pad(t, (0, -count % _STRIDE), value=1)
+            for t in (batch.predict_index_N, batch.targets_N, batch.temperatures_N)
+        )
+        hidden_ND = hidden_BLD.flatten(0, 1)[index_N]
         size = max(1, _LOGITS_PER_CHUNK // self.model.config.vocab_size)
-        parts = zip(*(t.split(size) for t in (hidden_ND, batch.targets_N, batch.temperatures_N)), strict=True)
+        parts = zip(*(t.split(size) for t in (hidden_ND, targets_N, temperatures_N)), strict=True)
         recompute = torch.is_grad_enabled() and len(batch.targets_N) > size
-        return torch.cat([self._chunk(part, recompute) for part in parts])
+        return torch.cat([self._chunk(part, recompute) for part in parts])[:count]
 
     def _chunk(self, part: tuple[Tensor, Tensor, Tensor], recompute: bool) -> Tensor:
         """Logprobs of one chunk; with several chunks the logits are made again in the backward pass, not kept."""

@@ -136,7 +136,7 @@ class Learner:
         return [self._engine.logprobs(make_batch(lanes, self._ranks.device)) for lanes in work.batches]
 
     def _step(self, index: int, work: Work, proximal: list[Tensor] | None) -> StepDone:
-        started = time.monotonic()
+        started, rate = time.monotonic(), self._engine.learning_rate
         sums, largest, finite = [0.0] * 6, 0.0, True
         for at, lanes in enumerate(work.batches):
             batch = make_batch(lanes, self._ranks.device)
@@ -151,7 +151,7 @@ class Learner:
                 largest = max(largest, float(terms.importance_N.max()))
         norm = self._engine.step()
         done = self._report(index, work, sums, largest, norm if finite else None, time.monotonic() - started)
-        self._scalars.step(done, self._engine.steps, self._engine.learning_rate)
+        self._scalars.step(done, self._engine.steps, rate)
         return done
 
     def _token_loss(self, batch: Batch, proximal_N: Tensor | None) -> TokenLoss:
