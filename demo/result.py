@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.developer.evaluation import EvaluationReport
-from clients.developer.report import TeamReport, percentile
+from clients.developer.report import FailedCompletion, FailedEvent, TeamReport, percentile
 from demo.ledger import Publish, Snapshot, Verdict, Version
 
 LEAST_JOIN_RATE = 0.99
@@ -74,13 +74,13 @@ class RunResult:
 
 def broken_promises(result: RunResult) -> list[str]:
     """One sentence for each invariant that does not hold; empty when all do."""
-    end = result.end
+    team, end = result.team, result.end
     checks = [
-        (result.failed_completions == 0, f"{result.failed_completions} completions failed"),
-        (not result.team.events_failed, f"{len(result.team.events_failed)} feedback events were refused or lost"),
+        (not team.failed, f"{len(team.failed)} completions failed{_first(team.failed)}"),
+        (not team.events_failed, f"{len(team.events_failed)} feedback events were refused{_first(team.events_failed)}"),
         (
-            result.team.events_sent == end.events_stored == end.events_resolved,
-            f"{result.team.events_sent} feedback events were sent, {end.events_stored} are stored and "
+            team.events_sent == end.events_stored == end.events_resolved,
+            f"{team.events_sent} feedback events were sent, {end.events_stored} are stored and "
             f"{end.events_resolved} resolved",
         ),
         (
@@ -132,7 +132,12 @@ def figures(results: Sequence[RunResult]) -> dict[str, float]:
 def json_lines(values: dict[str, float]) -> Iterable[str]:
     """One line per figure."""
     for name, value in values.items():
-        yield json.dumps({"bench": "loop", "figure": name, "ours": value})
+        yield json.dumps({"bench": "loop", "figure": name, "ours": value}, separators=(",", ":"))
+
+
+def _first(failures: Sequence[FailedCompletion | FailedEvent]) -> str:
+    """What the first one was answered, for a sentence."""
+    return f" (the first: {failures[0].status or 'no answer'} {failures[0].detail})" if failures else ""
 
 
 def _rounded(value: float) -> float:

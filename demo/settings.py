@@ -20,14 +20,14 @@ class DemoConfig(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     seed: int = 1
-    developers: int = Field(default=8, ge=1)
+    developers: int = Field(default=6, ge=1)
     speed: float = Field(default=10.0, gt=0)
     """Simulated seconds per real second."""
     work_s: float = Field(default=300.0, gt=0)
     """How long the developers work, in real seconds."""
     events: int | None = Field(default=None, ge=1)
     """They also stop after so many feedback events."""
-    settle_s: float = Field(default=90.0, gt=0)
+    settle_s: float = Field(default=120.0, gt=0)
     """Longest wait until all of their feedback is trained and served."""
     evaluation_moments: int = Field(default=400, ge=10)
     folder: Path
@@ -46,9 +46,10 @@ class DemoConfig(BaseModel):
             "TABWISE_LATE_ACCEPT_WINDOW_S": f"{late_tab_s:g}",
             "TABWISE_SETTLE_GRACE_S": f"{30 / self.speed:g}",
             "TABWISE_JOIN_GRACE_S": "20",
-            "TABWISE_TEMPERATURE_OVERRIDE": "0.7",
             "TABWISE_MINIBATCH_SIZE": "32",
             "TABWISE_MAX_WAIT_S": "8",
+            # On a machine that is too slow for this team, the oldest feedback is put aside instead of piling up.
+            "TABWISE_MAX_STALENESS": "4",
             "TABWISE_LEARNER_SEED": str(self.seed),
         }
         return {name: os.environ.get(name, value) for name, value in ours.items()} | self.services

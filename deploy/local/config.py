@@ -41,6 +41,8 @@ class StackConfig(ServiceSettings):
     redis_port: Port = 16379
     trainer_metrics_port: Port = 9101
     publisher_metrics_port: Port = 9102
+    temperature_override: float = Field(default=0.7, ge=0, le=10)
+    """Completions are sampled at this temperature. Continue says 0.01, from which nothing can be learnt."""
     storage_url: str = ""
     """Where checkpoints are kept: `file:///…` or `s3://bucket/prefix`; empty: in the data folder."""
     start_timeout_s: float = Field(default=240, gt=0)
@@ -147,6 +149,7 @@ class StackConfig(ServiceSettings):
             "MODEL_PATH": self.model_path,
             "ENGINE_URLS": self.engine_url,
             "STORAGE_URL": self.storage_url or (self.root / "storage").as_uri(),
+            "TEMPERATURE_OVERRIDE": str(self.temperature_override),
             "GATEWAY_HOST": self.bind_host,
             "INGEST_HOST": self.bind_host,
             **{name.upper(): str(getattr(self, name)) for name in self.ports_by_field()},

@@ -53,7 +53,7 @@ class Loop:
 def loop(request: pytest.FixtureRequest) -> Loop:
     """The run: about four minutes on two cores."""
     killer = TrainerKiller()
-    config = DemoConfig(seed=11, work_s=150, evaluation_moments=300, folder=_FOLDER)
+    config = DemoConfig(seed=11, work_s=150, events=400, settle_s=240, evaluation_moments=300, folder=_FOLDER)
     result = run(config, Console(), killer)
     picture.draw(result, result.folder / "learning.png")
     request.config.stash[_LINES] = list(json_lines(figures([result])))
