@@ -204,7 +204,7 @@ class Stack:
         program = next(program for program in programs.all_programs(self.config) if program.name == part)
         words = last_words.last_words(self.log(part), self._log_starts[part])
         words = words or f"it said nothing; its port is TABWISE_{program.port_field.upper()}"
-        return StackError(f"{part} {what}: {words.rstrip('.')} (log: {self.log(part)})")
+        return StackError(f"{part} {what}: {words.removeprefix(f'{part}: ').rstrip('.')} (log: {self.log(part)})")
 
 
 @contextmanager
