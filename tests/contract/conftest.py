@@ -24,7 +24,7 @@ from tests.fakes.engine import FakeEngine
 
 MAX_MODEL_LEN = 512
 PROMPT = "def total(items):\n    result = 0\n"
-LONG = "result += item.price\n" * 12
+LONG = "result += item.price\n" * 22
 
 
 @dataclass
@@ -37,14 +37,15 @@ class Engine:
     """What the learner would write into a probe for these weights."""
     running: Callable[[], int]
     """Requests that it works on."""
+    client: httpx.Client
     fake: FakeEngine | None = None
 
     def post(self, path: str, **more: Any) -> httpx.Response:
         """One request on a connection of its own."""
-        return httpx.post(self.url + path, timeout=60, trust_env=False, **more)
+        return self.client.post(self.url + path, headers={"Connection": "close"}, **more)
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, timeout=60, trust_env=False).json()
+        return self.client.get(self.url + path).json()
 
     def body(self, **more: Any) -> dict[str, Any]:
         return {"model": "tabwise", "prompt": PROMPT, "max_tokens": 12, "logprobs": 0, "return_token_ids": True} | more
@@ -61,7 +62,7 @@ class Engine:
         """The chunks as they come; hangs up at the end of the block."""
         body = self.body(stream=True, **more)
         url = self.url + "/v1/completions"
-        with httpx.stream("POST", url, json=body, timeout=60, trust_env=False) as answer:
+        with self.client.stream("POST", url, json=body) as answer:
             assert answer.status_code == 200, answer.read()
             yield chunks(answer.iter_lines())
 
@@ -125,14 +126,14 @@ def _fake(folder: Path) -> Iterator[Engine]:
         weights = toy_model.BASE_WEIGHTS if path == folders[0] else toy_model.weights_digest(path)
         return toy_model.prompt_logprobs(weights, token_ids)
 
-    with FakeEngine(max_model_len=MAX_MODEL_LEN) as fake:
+    with FakeEngine(max_model_len=MAX_MODEL_LEN) as fake, _client() as client:
         fake.faults.token_delay_s = 0.002
-        yield Engine(fake.url, folders, logprobs, lambda: fake.running, fake)
+        yield Engine(fake.url, folders, logprobs, lambda: fake.running, client, fake)
 
 
 @contextmanager
 def _vllm(folder: Path) -> Iterator[Engine]:
-    base = tiny_model.build(folder / "base")
+    base = tiny_model.build(folder / "base", layers=4, width=256)  # slow enough to be interrupted in mid-generation
     folders = [base, *(tiny_model.perturb(base, folder / f"v{seed}", scale=0.05, seed=seed) for seed in (1, 2))]
     port = free_port()
     told = {"MODEL_PATH": str(base), "ENGINE_PORT": str(port), "MAX_MODEL_LEN": str(MAX_MODEL_LEN)}
@@ -144,13 +145,18 @@ def _vllm(folder: Path) -> Iterator[Engine]:
     url = f"http://127.0.0.1:{port}"
     try:
         _await_health(url, process, log)
-        yield Engine(url, folders, tiny_model.logprobs, lambda: _running(url))
+        with _client() as client:
+            yield Engine(url, folders, tiny_model.logprobs, lambda: _running(url), client)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
             assert process.wait(30) == 0, log.read_text()[-2000:]
         finally:
             process.kill()
+
+
+def _client() -> httpx.Client:
+    return httpx.Client(timeout=60, trust_env=False)
 
 
 def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -170,11 +170,11 @@ def test_a_label_is_what_was_set(engine: Engine) -> None:
 def test_a_version_that_changes_in_mid_generation(engine: Engine) -> None:
     """The request is held, not lost; each token is stamped with the weights that really sampled it."""
     engine.scripted(LONG)
-    with engine.stream(max_tokens=220, temperature=1.0, ignore_eos=True) as arriving:
+    with engine.stream(max_tokens=400, temperature=1.0, ignore_eos=True) as arriving:
         received = [next(arriving) for _ in range(5)]
         engine.load(engine.folders[1], "18")
         received += list(arriving)
-    assert len(tokens_of(received)) == 220
+    assert len(tokens_of(received)) == 400
     spans = spans_of(received)
     assert [version for version, _, _ in spans] == ["default", "18"]
     prompt = only(received[0])["prompt_token_ids"]
@@ -200,9 +200,9 @@ def spans_of(received: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     return spans
 
 
-def test_choices_that_change_version_unstreamed(engine: Engine) -> None:
+def test_every_choice_changes_its_version(engine: Engine) -> None:
     engine.scripted(LONG)
-    with engine.stream(max_tokens=200, n=2, ignore_eos=True) as arriving:
+    with engine.stream(max_tokens=400, n=2, ignore_eos=True) as arriving:
         next(arriving)
         engine.load(engine.folders[2], "19")
         received = list(arriving)
