@@ -1,5 +1,5 @@
-"""Looks at a compose stack that is coming up, from the host: everything healthy, one completion and one feedback event,
-a version trained and published, and nothing reachable that should not be. Prints what it saw; exit status 1 on a fault."""
+"""Looks at a compose stack that comes up, from the host: everything healthy, one completion and one feedback event,
+a version trained and published, and nothing reachable that should not be. Prints what it saw; exit 1 on a fault."""
 
 from __future__ import annotations
 
