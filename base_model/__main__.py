@@ -19,11 +19,10 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m base_model", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    train = commands.add_parser("train", help="train from scratch on generated code; about 40 minutes on 2 cores")
+    train = commands.add_parser("train", help="train from scratch on generated code; about 20 minutes on 2 idle cores")
     train.add_argument("--out", type=Path, default=DEFAULT_FOLDER, help="folder to write (default: %(default)s)")
-    train.add_argument("--steps", type=int, help="number of updates (default: the settings' own)")
     train.add_argument("--seed", type=int, help="seed of the data and of the weights")
-    train.add_argument("--threads", type=int, help="threads, each with rows of its own")
+    train.add_argument("--threads", type=int, help="threads to compute with (default: 2)")
     measure = commands.add_parser("evaluate", help="measure a model on held-out modules")
     measure.add_argument("--model", type=Path, default=DEFAULT_FOLDER, help="model folder (default: %(default)s)")
     measure.add_argument("--moments", type=int, default=900, help="moments per style (default: %(default)s)")
@@ -40,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
 def _train(args: argparse.Namespace) -> None:
     from base_model.train import TrainSettings, train  # torch takes seconds to import
 
-    given = {name: getattr(args, name) for name in ("steps", "seed", "threads") if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in ("seed", "threads") if getattr(args, name) is not None}
     train(args.out, replace(TrainSettings(), **given))
 
 

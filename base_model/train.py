@@ -6,10 +6,11 @@ Jordan et al. 2024, with the AdamW-matched step of Liu et al. 2025, arXiv 2502.1
 """
 
 import math
+import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -17,19 +18,31 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from base_model.data import Hole, base_sources, training_holes
-from base_model.tokenizer import train_tokenizer
+from base_model.data import Hole, Row, base_sources, repeats, training_holes
+from base_model.tokenizer import SPECIAL, train_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of training. ``near``: share of prompts that hold little more than the cursor's function.
+
+    ``repeats``: share of shards that are random tokens to copy instead of code.
+    """
+
+    steps: int
+    near: float = 0.0
+    repeats: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """Size of the model and of its training; a step takes ``rows`` on each of ``threads``.
+    """Size of the model and of its training; a step takes about ``step_tokens``.
 
     ``context_weight`` is the weight of the loss on the tokens of the prompt.
     """
 
-    steps: int = 2200
-    rows: int = 8
+    phases: tuple[Phase, ...] = (Phase(100, repeats=0.9), Phase(900, 0.85, 0.05), Phase(1100, 0.15))
+    step_tokens: int = 4096
     max_tokens: int = 768
     lr: float = 3e-3
     warmup_steps: int = 100
@@ -41,8 +54,13 @@ class TrainSettings:
     hidden: int = 256
     mlp: int = 640
     layers: int = 4
-    early_step: int = 700
+    early_step: int = 1000
     """After this step a first usable model is saved; the tokenizer does not change between it and the last one."""
+
+    @property
+    def steps(self) -> int:
+        """Updates of all phases together."""
+        return sum(phase.steps for phase in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +75,18 @@ class Batch:
 def train(out: Path, settings: TrainSettings) -> Qwen2ForCausalLM:
     """Trains and saves a model; prints progress with the time left."""
     torch.manual_seed(settings.seed)
-    torch.set_num_threads(1)
-    pool = ThreadPoolExecutor(settings.threads)
+    torch.set_num_threads(settings.threads)
     tokenizer = train_tokenizer(base_sources(settings.tokenizer_modules, settings.seed), settings.vocab_size)
     model = build_model(tokenizer, settings)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters / 1e6:.2f} M parameters, {len(tokenizer)} tokens", flush=True)
     optimizers = build_optimizers(model, settings.lr)
     progress = _Progress(settings.steps)
-    stream = batches(tokenizer, settings)
-    for step in range(settings.steps):
+    for step, batch in enumerate(batches(tokenizer, settings)):
         if step == settings.early_step:
             save_model(out, model, tokenizer)
         _set_lr(optimizers, _lr_share(step, settings))
-        shards = [next(stream) for _ in range(settings.threads)]
-        progress.add(step, shards, *train_step(model, optimizers, shards, settings.context_weight, pool))
+        progress.add(step, batch, *train_step(model, optimizers, batch, settings.context_weight))
     save_model(out, model, tokenizer)
     return model
 
@@ -93,23 +108,44 @@ def build_model(tokenizer: PreTrainedTokenizerFast, settings: TrainSettings) -> 
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen2ForCausalLM(config)
+    # On a CPU the backward of SDPA's bf16 kernel takes twice as long as that of plain attention.
+    return Qwen2ForCausalLM._from_config(config, attn_implementation="eager")
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, settings: TrainSettings) -> Iterator[Batch]:
-    """Batches without end. Rows are sorted by length within eight batches, to pad little."""
-    holes = training_holes(settings.seed)
-    shuffle = torch.Generator().manual_seed(settings.seed)
+    """The batches of all phases, one for each step. Rows of like length go together, to pad little."""
+    for i, phase in enumerate(settings.phases):
+        seed = settings.seed + i
+        code = _grouped_rows(_rows(training_holes(seed, phase.near), tokenizer), tokenizer, settings)
+        copies = _grouped_rows(repeats(range(len(SPECIAL), len(tokenizer)), seed), tokenizer, settings)
+        which = random.Random(seed)
+        for _ in range(phase.steps):
+            yield next(copies if which.random() < phase.repeats else code)
+
+
+def _grouped_rows(
+    stream: Iterator[Row], tokenizer: PreTrainedTokenizerFast, settings: TrainSettings
+) -> Iterator[Batch]:
+    shuffle = random.Random(settings.seed)
     while True:
-        rows = [row for row in _rows(holes, tokenizer, 8 * settings.rows) if len(row[0]) <= settings.max_tokens]
-        rows.sort(key=lambda row: len(row[0]))
-        groups = [rows[i : i + settings.rows] for i in range(0, len(rows), settings.rows)]
-        for i in torch.randperm(len(groups), generator=shuffle).tolist():
-            yield collate(groups[i], tokenizer.pad_token_id)
+        rows = [row for row in islice(stream, 512) if len(row[0]) <= settings.max_tokens]
+        groups = _grouped(sorted(rows, key=lambda row: len(row[0])), settings.step_tokens)
+        for group in shuffle.sample(groups, len(groups)):
+            yield collate(group, tokenizer.pad_token_id)
 
 
-def collate(rows: list[tuple[list[int], int]], pad: int) -> Batch:
-    """Rows of (token ids, length of the prompt) as one padded batch."""
+def _grouped(rows: list[Row], tokens: int) -> list[list[Row]]:
+    """Rows in groups of about ``tokens`` tokens each; what does not fill a group at the end is left out."""
+    groups: list[list[Row]] = [[]]
+    for row in rows:
+        if groups[-1] and (len(groups[-1]) + 1) * len(row[0]) > tokens:
+            groups.append([])
+        groups[-1].append(row)
+    return groups[:-1] or groups
+
+
+def collate(rows: list[Row], pad: int) -> Batch:
+    """Rows as one padded batch."""
     width = max(len(ids) for ids, _ in rows)
     ids_BT = torch.full((len(rows), width), pad)
     mask_BT = torch.zeros(len(rows), width, dtype=torch.long)
@@ -122,29 +158,10 @@ def collate(rows: list[tuple[list[int], int]], pad: int) -> Batch:
 
 
 def train_step(
-    model: Qwen2ForCausalLM,
-    optimizers: list[torch.optim.Optimizer],
-    shards: list[Batch],
-    context_weight: float,
-    pool: ThreadPoolExecutor,
+    model: Qwen2ForCausalLM, optimizers: list[torch.optim.Optimizer], batch: Batch, context_weight: float
 ) -> tuple[float, float]:
-    """One update over all shards, each on a thread of its own; a shard's rows weigh as much as another's.
-
-    Returns the mean loss on the answers' tokens, and the share of answers right in every token. One thread to a
-    shard, and one to an operation, keeps its speed on a busy machine where threads that share operations wait for
-    each other. The sum of the shards' gradients does not depend on who is done first.
-    """
-    results = list(pool.map(lambda shard: _gradients(model, shard, context_weight), shards))
-    for i, parameter in enumerate(model.parameters()):
-        parameter.grad = torch.stack([gradients[i] for gradients, _, _ in results]).mean(0)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
-    return (sum(loss for _, loss, _ in results) / len(shards), sum(right for _, _, right in results) / len(shards))
-
-
-def _gradients(model: Qwen2ForCausalLM, batch: Batch, context_weight: float) -> tuple[tuple[Tensor, ...], float, float]:
-    with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
+    """One update. Returns the mean loss on the answers' tokens, and the share of answers right in every token."""
+    with torch.autocast("cpu", torch.bfloat16):
         hidden_BTH = model.model(input_ids=batch.ids).last_hidden_state[:, :-1]
         logits_BTV = model.lm_head(hidden_BTH)
     targets_BT = batch.ids[:, 1:]
@@ -153,10 +170,13 @@ def _gradients(model: Qwen2ForCausalLM, batch: Batch, context_weight: float) -> 
     middle_BT = batch.middle[:, 1:]
     context_BT = batch.mask[:, 1:].bool() & ~middle_BT
     middle_loss = loss_BT[middle_BT].mean()
-    loss = middle_loss + context_weight * loss_BT[context_BT].mean()
+    model.zero_grad()
+    (middle_loss + context_weight * loss_BT[context_BT].mean()).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
     right_BT = (logits_BTV.argmax(-1) == targets_BT) | ~middle_BT
-    gradients = torch.autograd.grad(loss, list(model.parameters()))
-    return gradients, middle_loss.item(), right_BT.all(1).float().mean().item()
+    return middle_loss.item(), right_BT.all(1).float().mean().item()
 
 
 def save_model(out: Path, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -169,12 +189,13 @@ def save_model(out: Path, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenize
     tokenizer.save_pretrained(out)
 
 
-def _rows(holes: Iterator[Hole], tokenizer: PreTrainedTokenizerFast, count: int) -> Iterator[tuple[list[int], int]]:
-    taken = [next(holes) for _ in range(count)]
-    prompts = tokenizer([hole.prompt for hole in taken]).input_ids
-    targets = tokenizer([hole.target for hole in taken]).input_ids
-    for prompt, target in zip(prompts, targets, strict=True):
-        yield [*prompt, *target], len(prompt)
+def _rows(holes: Iterator[Hole], tokenizer: PreTrainedTokenizerFast) -> Iterator[Row]:
+    while True:
+        taken = list(islice(holes, 64))
+        prompts = tokenizer([hole.prompt for hole in taken]).input_ids
+        targets = tokenizer([hole.target for hole in taken]).input_ids
+        for prompt, target in zip(prompts, targets, strict=True):
+            yield [*prompt, *target], len(prompt)
 
 
 def build_optimizers(model: Qwen2ForCausalLM, lr: float) -> list[torch.optim.Optimizer]:
@@ -210,8 +231,8 @@ class _Progress:
         self._losses: list[float] = []
         self._right: list[float] = []
 
-    def add(self, step: int, shards: list[Batch], loss: float, right: float) -> None:
-        self._tokens += sum(int(shard.mask.sum()) for shard in shards)
+    def add(self, step: int, batch: Batch, loss: float, right: float) -> None:
+        self._tokens += int(batch.mask.sum())
         self._losses.append(loss)
         self._right.append(right)
         if (step + 1) % self._every == 0 or step + 1 == self._steps:

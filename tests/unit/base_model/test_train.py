@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -8,13 +7,20 @@ torch = pytest.importorskip("torch")
 
 from base_model import evaluate as evaluation  # noqa: E402 - needs torch
 from base_model import train as training  # noqa: E402
-from base_model.data import base_sources, training_holes  # noqa: E402
+from base_model.data import base_sources, repeats, training_holes  # noqa: E402
 from base_model.house import HARBOR  # noqa: E402
 from base_model.tokenizer import SPECIAL, load_tokenizer, train_tokenizer  # noqa: E402
 from clients.developer.prompts import END_OF_TEXT, FIM_PREFIX, fim_prompt  # noqa: E402
 
 TINY = training.TrainSettings(
-    steps=2, rows=2, hidden=64, mlp=64, layers=1, vocab_size=400, tokenizer_modules=20, early_step=1
+    phases=(training.Phase(1, 1.0), training.Phase(1, repeats=0.5)),
+    step_tokens=1024,
+    hidden=64,
+    mlp=64,
+    layers=1,
+    vocab_size=400,
+    tokenizer_modules=20,
+    early_step=1,
 )
 
 
@@ -30,13 +36,20 @@ def test_the_tokenizer_gives_back_what_it_is_given() -> None:
 
 
 def test_training_rows_are_prompts_followed_by_the_rest_of_one_line() -> None:
-    holes = list(islice(training_holes(1), 50))
-    assert holes == list(islice(training_holes(1), 50))
+    holes = list(islice(training_holes(1, 0.5), 50))
+    assert holes == list(islice(training_holes(1, 0.5), 50))
     for hole in holes:
         assert hole.prompt.startswith(FIM_PREFIX)
         assert hole.middle
         assert "\n" not in hole.middle
         assert hole.target == hole.middle + END_OF_TEXT
+
+
+def test_repeats_can_be_copied_from_what_stands_before() -> None:
+    for ids, prompt in islice(repeats(range(9, 40), 1), 50):
+        length = len(ids) - prompt + 1
+        assert ids[-length:] == ids[:length]
+        assert set(ids) <= set(range(9, 40))
 
 
 def test_two_steps_train_a_model_that_loads_and_answers(tmp_path: Path) -> None:
@@ -55,8 +68,7 @@ def test_an_update_lowers_the_loss_and_is_repeatable() -> None:
         model = training.build_model(tokenizer, TINY)
         batch = next(training.batches(tokenizer, TINY))
         optimizers = training.build_optimizers(model, 1e-3)
-        with ThreadPoolExecutor(2) as pool:
-            return [training.train_step(model, optimizers, [batch, batch], 0.5, pool)[0] for _ in range(4)]
+        return [training.train_step(model, optimizers, batch, 0.5)[0] for _ in range(4)]
 
     first = losses()
     assert first[-1] < first[0]
