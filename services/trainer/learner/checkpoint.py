@@ -125,6 +125,7 @@ def write_model(folder: Path, base_folder: Path, weights: dict[str, Tensor]) -> 
         for file in base_folder.glob(pattern):
             shutil.copyfile(file, folder / file.name)
     save_file(_without_ties(weights), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it 0600; publisher and engine may be other users
 
 
 def _without_ties(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -103,7 +103,7 @@ class Driver:
         return self.hello
 
     def receive(self) -> LearnerReady | StepDone | RoundDone | RoundFailed:
-        assert self.connection.poll(60), "the learner says nothing"
+        assert self.connection.poll(120), "the learner says nothing"
         return REPLY.validate_json(self.connection.recv_bytes())
 
     def send(self, request: TrainRequest) -> None:

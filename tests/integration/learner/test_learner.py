@@ -26,6 +26,8 @@ from shared.contracts.checkpoint import Probe
 from tests.integration.learner.conftest import Trained, first_round, ref, second_round
 from tests.integration.learner.support import BASE, groups, learner
 
+pytestmark = pytest.mark.timeout(400)  # five starts of DeepSpeed; on idle cores a minute in all
+
 
 def weights(checkpoint: CheckpointRef) -> dict[str, torch.Tensor]:
     assert checkpoint.folder is not None
@@ -66,6 +68,7 @@ def test_checkpoint_is_a_hugging_face_folder_with_a_true_probe(trained: Trained,
     assert probe.version == 2
     assert probe.logprobs == pytest.approx(expected, abs=1e-4)
     assert "<|fim_prefix|>def total_price" in AutoTokenizer.from_pretrained(folder).decode(probe.token_ids)
+    assert (folder / "model.safetensors").stat().st_mode & 0o044 == 0o044
     assert all(tensor.dtype == torch.float32 for tensor in weights(trained.second).values())
     assert (folder / "config.json").read_bytes() == (base_model / "config.json").read_bytes()
     assert sorted(path.name for path in trained.folder.iterdir() if "tmp" in path.name) == []
