@@ -7,12 +7,8 @@ ARG PIP_INDEX_URL=
 ARG PIP_EXTRA_INDEX_URL=
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PATH=/opt/venv/bin:$PATH
 
-# DeepSpeed builds its Python package from source; its C++ operators are not needed (torch_adam).
-RUN apt-get update \
- && apt-get install -y --no-install-recommends gcc g++ python3-dev \
- && rm -rf /var/lib/apt/lists/*
-
 RUN python3 -m venv /opt/venv
+# DeepSpeed builds its Python package from source; its C++ operators are not needed (torch_adam).
 COPY requirements/trainer.txt /tmp/requirements.txt
 RUN DS_BUILD_OPS=0 pip install -r /tmp/requirements.txt
 RUN useradd --uid 10001 --create-home tabwise \
