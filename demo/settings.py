@@ -46,7 +46,6 @@ class DemoConfig(BaseModel):
             "TABWISE_LATE_ACCEPT_WINDOW_S": f"{late_tab_s:g}",
             "TABWISE_SETTLE_GRACE_S": f"{30 / self.speed:g}",
             "TABWISE_JOIN_GRACE_S": "20",
-            "TABWISE_MINIBATCH_SIZE": "32",
             "TABWISE_MAX_WAIT_S": "8",
             # On a machine that is too slow for this team, the oldest feedback is put aside instead of piling up.
             "TABWISE_MAX_STALENESS": "4",

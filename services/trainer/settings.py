@@ -37,9 +37,9 @@ class TrainerSettings(ServiceSettings):
     """How often it looks for work."""
     trainer_consumer: str = "trainer"
     """Name in the consumer group. The same after a restart, so that it finds what it had claimed."""
-    minibatch_size: int = Field(default=32, ge=1)
+    minibatch_size: int = Field(default=16, ge=1)
     """Groups per optimiser step."""
-    minibatches_per_checkpoint: int = Field(default=1, ge=1)
+    minibatches_per_checkpoint: int = Field(default=2, ge=1)
     max_wait_s: float = Field(default=30.0, ge=0)
     """A smaller mini-batch is trained once experience has waited this long."""
     claim_idle_s: float = Field(default=300.0, gt=0)
@@ -76,7 +76,7 @@ class TrainerSettings(ServiceSettings):
     learner_threads: int = Field(default=1, ge=0)
     """CPU threads per rank; 0: torch decides."""
     learner_seed: int = 0
-    learning_rate: float = Field(default=5e-5, gt=0)
+    learning_rate: float = Field(default=1e-4, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)

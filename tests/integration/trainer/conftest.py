@@ -106,6 +106,7 @@ async def bench(clean_db: str, clean_redis: str, engine: FakeEngine, tmp_path: P
         engine_urls=engine.url,
         checkpoint_root=str(root),
         minibatch_size=4,
+        minibatches_per_checkpoint=1,
         group_size=4,
         max_wait_s=10,
         max_staleness=2,

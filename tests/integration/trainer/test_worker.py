@@ -43,6 +43,7 @@ def environment(clean_db: str, clean_redis: str, engine: FakeEngine, tmp_path: P
         "TRAINER_METRICS_PORT": str(free_port()),
         "TRAINER_TICK_S": "0.2",
         "MINIBATCH_SIZE": "4",
+        "MINIBATCHES_PER_CHECKPOINT": "1",
         "GROUP_SIZE": "4",
         "MAX_WAIT_S": "0.5",
         "LEARNER_MODULE": "tests.fakes.learner",
