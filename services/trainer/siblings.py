@@ -35,7 +35,7 @@ class _Choice(BaseModel):
     stop_reason: int | str | None = None
     token_ids: list[int] | None = None
     logprobs: _Logprobs | None = None
-    weight_versions: list[tuple[str, int, int]] = []
+    weight_versions: list[tuple[str, int, int]] | None = None
 
 
 class _Answer(BaseModel):
