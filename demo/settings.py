@@ -20,7 +20,7 @@ class DemoConfig(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     seed: int = 1
-    developers: int = Field(default=6, ge=1)
+    developers: int = Field(default=4, ge=1)
     speed: float = Field(default=10.0, gt=0)
     """Simulated seconds per real second."""
     work_s: float = Field(default=300.0, gt=0)

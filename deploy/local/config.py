@@ -41,7 +41,7 @@ class StackConfig(ServiceSettings):
     redis_port: Port = 16379
     trainer_metrics_port: Port = 9101
     publisher_metrics_port: Port = 9102
-    temperature_override: float = Field(default=0.7, ge=0, le=10)
+    temperature_override: float = Field(default=0.5, ge=0, le=10)
     """Completions are sampled at this temperature. Continue says 0.01, from which nothing can be learnt."""
     storage_url: str = ""
     """Where checkpoints are kept: `file:///…` or `s3://bucket/prefix`; empty: in the data folder."""

@@ -39,7 +39,7 @@ class TrainerSettings(ServiceSettings):
     """Name in the consumer group. The same after a restart, so that it finds what it had claimed."""
     minibatch_size: int = Field(default=16, ge=1)
     """Groups per optimiser step."""
-    minibatches_per_checkpoint: int = Field(default=2, ge=1)
+    minibatches_per_checkpoint: int = Field(default=1, ge=1)
     max_wait_s: float = Field(default=30.0, ge=0)
     """A smaller mini-batch is trained once experience has waited this long."""
     claim_idle_s: float = Field(default=300.0, gt=0)
