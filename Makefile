@@ -24,7 +24,7 @@ PACKAGES := shared services migrations clients base_model deploy demo tests
 DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop up check test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop up check versions rollback follow rounds test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -50,6 +50,18 @@ up: $(INSTALLED) ## Start every part for a real editor and stay; prints Continue
 
 check: $(INSTALLED) ## One completion and one feedback event against the running stack, with a plain report
 	@$(BIN)/python -m deploy.local check
+
+versions: $(INSTALLED) ## The running stack's policy versions, and which one is live
+	@$(BIN)/python -m deploy.local module services.publisher versions
+
+rollback: $(INSTALLED) ## Make an earlier version live and keep it: make rollback TO=3 (make follow goes on)
+	@$(BIN)/python -m deploy.local module services.publisher rollback --to $(or $(TO),$(error say which version: make rollback TO=3))
+
+follow: $(INSTALLED) ## Serve the newest version again after a rollback
+	@$(BIN)/python -m deploy.local module services.publisher follow
+
+rounds: $(INSTALLED) ## The trainer's last rounds
+	@$(BIN)/python -m deploy.local module services.trainer rounds
 
 test: $(INSTALLED) ## Unit, integration and contract tests on real PostgreSQL and Redis
 	@$(BIN)/python -m pytest -m "not e2e" -n $(PYTEST_WORKERS) --dist loadfile

@@ -1,4 +1,4 @@
-"""`python -m deploy.local up|down|status|logs|editor`: Tabwise on this machine, without containers."""
+"""`python -m deploy.local up|down|status|logs|check|module|editor`: Tabwise on this machine, without containers."""
 
 from __future__ import annotations
 
@@ -86,6 +86,15 @@ def check(data_dir: DataDir = None) -> None:
         urls = ["--gateway", config.gateway_url, "--ingest", config.ingest_url]
     environment = {**os.environ, "TABWISE_CLIENT_KEY": config.key}
     command = [sys.executable, "-m", "clients.check", *urls]
+    raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def module(context: typer.Context, data_dir: DataDir = None) -> None:
+    """Run a Python module with the services' settings, e.g. `module services.publisher rollback --to 3`."""
+    with sentences():
+        environment = _config(data_dir).environment()
+    command = [sys.executable, "-m", *context.args]
     raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
