@@ -1,12 +1,19 @@
-"""Structured logs. An event is a constant string, facts are keywords; user code never goes into either."""
+"""Structured logs. An event is a constant string, facts are keywords; user code never goes into either.
+
+An exception is logged by its type and frames. Its message may quote what somebody typed (a database driver's quotes
+rows), so only the messages of our own errors, which never do, are kept.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from typing import Literal
 
 import structlog
+
+from shared.kit.errors import TabwiseError
 
 
 def configure_logging(service: str, level: str = "INFO", log_format: Literal["json", "console"] = "json") -> None:
@@ -32,7 +39,7 @@ def configure_logging(service: str, level: str = "INFO", log_format: Literal["js
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                without_messages,
                 renderer,
             ],
         )
@@ -41,3 +48,16 @@ def configure_logging(service: str, level: str = "INFO", log_format: Literal["js
     root.handlers = [handler]
     root.setLevel(level)
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def without_messages(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """structlog processor: `exc_info` becomes `exception` (its type) and `frames` (file, line, our code)."""
+    given = event.pop("exc_info", None)
+    error = given if isinstance(given, BaseException) else (given[1] if isinstance(given, tuple) else sys.exception())
+    if not given or error is None:
+        return event
+    event["exception"] = type(error).__name__
+    if isinstance(error, TabwiseError):
+        event["reason"] = str(error)
+    event["frames"] = "".join(traceback.format_tb(error.__traceback__)[-8:])
+    return event
