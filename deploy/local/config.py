@@ -137,7 +137,7 @@ class StackConfig(ServiceSettings):
     def folders(self) -> dict[str, Path]:
         """What the services write, by the setting that names it."""
         names = {"CHECKPOINT_ROOT": "checkpoints", "SERVING_ROOT": "serving", "TENSORBOARD_DIR": "tensorboard"}
-        return {name: self.root / folder for name, folder in names.items()} | {"STATE_DIR": self.root / "state"}
+        return {name: self.root / folder for name, folder in names.items()}
 
     def environment(self) -> dict[str, str]:
         """The whole environment of every process of the stack."""
