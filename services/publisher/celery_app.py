@@ -15,7 +15,6 @@ import sys
 from typing import Any
 
 from celery import Celery, bootsteps, signals
-from celery.beat import EmbeddedService
 
 from services.publisher import tasks
 from services.publisher.runtime import Runtime
@@ -23,6 +22,7 @@ from services.publisher.settings import PublisherSettings, load_settings
 from shared.contracts.names import QUEUE_PUBLISHER
 from shared.kit.errors import SettingsError
 from shared.kit.logging import configure_logging
+from shared.worker.clock import ClockStep
 
 
 def create_celery(settings: PublisherSettings) -> Celery:
@@ -40,7 +40,7 @@ def create_celery(settings: PublisherSettings) -> Celery:
     )
     app.runtime = Runtime(settings)
     tasks.register(app)
-    app.steps["worker"].update({RuntimeStep, ClockStep})
+    app.steps["worker"].update({RuntimeStep, Clock})
     _connect_signals(settings)
     return app
 
@@ -63,23 +63,10 @@ class RuntimeStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has 
         worker.app.runtime.stop()
 
 
-class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
-    """Celery beat as a thread, its schedule in memory."""
+class Clock(ClockStep):
+    """Ticks while the runtime is open."""
 
     requires = (RuntimeStep,)
-
-    def __init__(self, worker: Any, **_: Any) -> None:
-        self._clock: Any = None
-
-    def start(self, worker: Any) -> None:
-        """Begin to tick."""
-        self._clock = EmbeddedService(worker.app, thread=True, scheduler_cls="celery.beat:Scheduler")
-        self._clock.start()
-
-    def stop(self, worker: Any) -> None:
-        """Waits for the thread, a second at most."""
-        if self._clock is not None:
-            self._clock.stop()
 
 
 def _start_sentence(error: Exception) -> str:

@@ -18,7 +18,6 @@ from typing import Any
 
 import structlog
 from celery import Celery, bootsteps, signals
-from celery.beat import EmbeddedService
 from kombu.exceptions import OperationalError
 
 from services.trainer import tasks
@@ -28,6 +27,7 @@ from services.trainer.settings import TrainerSettings, load_settings
 from shared.contracts.names import QUEUE_PUBLISHER, QUEUE_TRAINER, TASK_RECONCILE
 from shared.kit.errors import TabwiseError
 from shared.kit.logging import configure_logging
+from shared.worker.clock import ClockStep
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ def create_celery(settings: TrainerSettings) -> Celery:
     )
     app.runtime = Runtime(settings, lambda: tell_publisher(app))
     tasks.register(app)
-    app.steps["worker"].update({RuntimeStep, ClockStep})
+    app.steps["worker"].update({RuntimeStep, Clock})
     _connect_signals(app)
     return app
 
@@ -98,23 +98,10 @@ class RuntimeStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has 
         worker.app.runtime.stop()
 
 
-class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
-    """Celery beat as a thread, its schedule in memory."""
+class Clock(ClockStep):
+    """Ticks while the runtime is open."""
 
     requires = (RuntimeStep,)
-
-    def __init__(self, worker: Any, **_: Any) -> None:
-        self._clock: Any = None
-
-    def start(self, worker: Any) -> None:
-        """Begin to tick."""
-        self._clock = EmbeddedService(worker.app, thread=True, scheduler_cls="celery.beat:Scheduler")
-        self._clock.start()
-
-    def stop(self, worker: Any) -> None:
-        """Waits for the thread, a second at most."""
-        if self._clock is not None:
-            self._clock.stop()
 
 
 def _start_sentence(settings: TrainerSettings, error: Exception) -> str:

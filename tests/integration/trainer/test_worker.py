@@ -17,10 +17,11 @@ import pytest
 import redis
 
 from deploy.local.embedded import free_port
-from services.trainer.checks import check, check_database, check_port
+from services.trainer.checks import check, check_database
 from services.trainer.settings import load_settings
 from shared.contracts.names import QUEUE_PUBLISHER, STREAM_EXPERIENCE, TASK_RECONCILE
 from shared.kit.errors import SettingsError
+from shared.worker.checks import check_metrics_port
 from tests.fakes.engine import FakeEngine
 from tests.integration.trainer.conftest import Bench
 from tests.unit.trainer.factories import experience
@@ -181,7 +182,7 @@ def test_missing_tables_and_a_taken_port_are_named(clean_db: str, engine: FakeEn
     with pytest.raises(SettingsError, match="python -m migrations"):
         check_database(clean_db.rsplit("/", 1)[0] + "/postgres")
     with pytest.raises(SettingsError, match="TABWISE_TRAINER_METRICS_PORT"):
-        check_port("127.0.0.1", int(engine.url.rsplit(":", 1)[1]))
+        check_metrics_port("TABWISE_TRAINER_METRICS_PORT", "127.0.0.1", int(engine.url.rsplit(":", 1)[1]))
 
 
 def test_a_wrong_setting_is_one_sentence_and_status_2(environment: dict[str, str]) -> None:
