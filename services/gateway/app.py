@@ -15,9 +15,9 @@ from services.gateway.router import Router
 from services.gateway.routes import Routes
 from services.gateway.settings import GatewaySettings
 from services.gateway.upstream import Upstream
+from shared.keys import KeyRing
 from shared.kit.errors import TemporaryError
 from shared.streams import RedisStreams, Streams
-from shared.web.auth import KeyRing
 from shared.web.body_limit import BodyLimit
 from shared.web.errors import install_error_handlers
 from shared.web.probes import install_probes

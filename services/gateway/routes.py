@@ -15,8 +15,8 @@ from services.gateway.completion import Completion, Parts
 from services.gateway.errors import EngineFailed, unavailable
 from services.gateway.hangup import ClientGone, unless_gone
 from services.gateway.protocols import openai
+from shared.keys import Key, KeyRing
 from shared.kit.clock import utc_now
-from shared.web.auth import Key, KeyRing
 from shared.web.errors import ApiError
 
 T = TypeVar("T")

@@ -22,10 +22,10 @@ from services.ingest.routes import FEEDBACK_ROUTES, Ingest, make_router
 from services.ingest.settings import IngestSettings
 from services.ingest.worker import Loop, is_temporary, run_all
 from shared.db.engine import async_sessions, make_async_engine
+from shared.keys import KeyRing
 from shared.kit.clock import Clock, utc_now
 from shared.kit.errors import TemporaryError
 from shared.streams import RedisStreams, Streams
-from shared.web.auth import KeyRing
 from shared.web.body_limit import BodyLimit
 from shared.web.errors import install_error_handlers
 from shared.web.probes import install_probes

@@ -30,10 +30,10 @@ from services.ingest.settings import IngestSettings
 from shared.contracts.experience import Label
 from shared.contracts.names import STREAM_GENERATIONS
 from shared.db.models import FeedbackEventRow, OutcomeRow
+from shared.keys import DEFAULT_PROJECT
 from shared.kit.clock import Clock, utc_now
 from shared.kit.errors import TemporaryError
 from shared.streams import Streams
-from shared.web.auth import DEFAULT_PROJECT
 
 log = structlog.get_logger()
 

@@ -24,8 +24,8 @@ from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
 from services.ingest.stats import Stats, read_stats
 from services.ingest.worker import is_temporary
+from shared.keys import Key, KeyRing
 from shared.kit.clock import Clock
-from shared.web.auth import Key, KeyRing
 from shared.web.errors import ApiError
 
 log = structlog.get_logger()

@@ -1,1 +1,1 @@
-"""What every FastAPI service has alike: error shape, keys, body limit, health and metrics routes."""
+"""What every FastAPI service has alike: error shape, body limit, health and metrics routes."""

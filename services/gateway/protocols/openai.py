@@ -18,7 +18,7 @@ from services.gateway.capture import Capture, Visible
 from services.gateway.protocols.fim import fim_prompt
 from services.gateway.settings import GatewaySettings
 from shared.contracts.generation import Sampling
-from shared.web.auth import Key
+from shared.keys import Key
 from shared.web.errors import ApiError, from_validation
 
 PROTOCOL = "openai"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from services.gateway.call import Call, engine_body
 from services.gateway.protocols import openai
 from services.gateway.settings import GatewaySettings
-from shared.web.auth import Key
+from shared.keys import Key
 from shared.web.errors import ApiError
 from tests.unit.gateway.support import NOW
 

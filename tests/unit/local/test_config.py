@@ -11,8 +11,8 @@ from services.engine.settings import EngineSettings
 from services.gateway.settings import GatewaySettings
 from services.ingest.settings import IngestSettings
 from services.trainer.settings import TrainerSettings
+from shared.keys import KeyRing
 from shared.kit.errors import SettingsError
-from shared.web.auth import KeyRing
 
 
 @pytest.fixture(autouse=True)

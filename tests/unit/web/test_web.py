@@ -11,8 +11,8 @@ from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
+from shared.keys import KeyRing
 from shared.kit.errors import SettingsError, TemporaryError
-from shared.web.auth import KeyRing
 from shared.web.body_limit import BodyLimit
 from shared.web.errors import ApiError, install_error_handlers
 from shared.web.probes import install_probes

@@ -4,36 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
+from shared.keys.key import Key
 from shared.kit.errors import SettingsError
 from shared.web.errors import ApiError
-
-DEFAULT_PROJECT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Whom a request comes from. `key_id` is safe to log and to store; the secret is not kept."""
-
-    key_id: str
-    project_id: str | None
-    """The project that the key is bound to; None: the client may name one."""
-
-    def project(self, requested: str | None = None) -> str:
-        """The project that counts. Raises 403 where the key is bound to another one."""
-        if self.project_id is None:
-            return requested or DEFAULT_PROJECT
-        if requested is not None and requested != self.project_id:
-            raise ApiError(
-                403,
-                "wrong_project",
-                f"this key belongs to project {self.project_id!r}; send that in X-Project-ID or leave it out",
-                param="X-Project-ID",
-                type_="permission_error",
-            )
-        return self.project_id
 
 
 class KeyRing:
