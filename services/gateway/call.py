@@ -29,6 +29,10 @@ class Call:
     """None: the client did not ask for logprobs."""
     stream: bool = False
     include_usage: bool = False
+    path: str | None = None
+    """The edited file, where the protocol tells its name."""
+    language: str | None = None
+    """As the editor calls it."""
     distorting: Mapping[str, Any] = field(default_factory=dict)
     """Fields passed on that bend the distribution (penalties, `logit_bias`): the learner cannot recompute it."""
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from services.ingest.fim import insert_before_suffix
 from services.ingest.shown import Fit, Span, credited_tokens, locate
+from shared.fim import insert_before_suffix
 
 NO_GENERATION = "no_generation"
 TEXT_DIFFERS = "text_differs"

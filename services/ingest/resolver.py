@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from services.ingest.fim import FimPrompt, parse_fim
 from services.ingest.grouping import Display, Resolution, resolve
 from services.ingest.metrics import IngestMetrics
 from services.ingest.protocols.common import dedupe_key
@@ -20,6 +19,7 @@ from services.ingest.repository import Repository, Wanted
 from services.ingest.rows import from_row
 from services.ingest.settings import IngestSettings
 from services.ingest.settled import anchor, settled_text
+from shared import fim
 from shared.contracts.names import STREAM_EXPERIENCE
 from shared.db.models import ExperienceRow, GenerationRow, OutboxRow, OutcomeRow
 from shared.kit.clock import Clock, utc_now
@@ -78,7 +78,7 @@ class Resolver:
         if not waiting:
             return {}
         prompts = await repository.shown_prompts({row.generation_id for row in waiting})
-        places = {row.outcome_id: parse_fim(prompts[row.generation_id]) for row in waiting}
+        places = {row.outcome_id: fim.parse(prompts[row.generation_id]) for row in waiting}
         wanted = [
             Wanted(outcome_id, self._looked_at.get(outcome_id, BEGINNING), text)
             for outcome_id, place in places.items()
@@ -128,11 +128,11 @@ class Resolver:
                 log.info("experience withheld", outcome_id=row.outcome_id, reason=resolution.withheld)
 
 
-def _first_settled(earlier: FimPrompt | None, later_prompts: Sequence[str]) -> str | None:
+def _first_settled(earlier: fim.FimPrompt | None, later_prompts: Sequence[str]) -> str | None:
     if earlier is None:
         return None
     for prompt in later_prompts:
-        later = parse_fim(prompt)
+        later = fim.parse(prompt)
         text = settled_text(earlier, later) if later else None
         if text is not None:
             return text

@@ -5,7 +5,7 @@ Only a finished line counts, and only where the place is found exactly once: an 
 
 from __future__ import annotations
 
-from services.ingest.fim import FimPrompt
+from shared.fim import FimPrompt
 
 ANCHOR_LINES = (12, 6, 3)
 """Lines before the cursor by which the place is found again, the longest first: edits further up may break those."""

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.ingest.fim import FimPrompt, insert_before_suffix, parse_fim
 from services.ingest.settled import anchor, settled_line, settled_text, typed_out
-from tests.factories import fim_prompt
+from shared.fim import FimPrompt
 
 FILE = "import math\n\n\nclass Circle:\n    def __init__(self, radius):\n        self.radius = radius\n\n"
 EARLIER = FILE + "    def area(self):\n        return "
@@ -64,14 +63,6 @@ def test_prompts_of_different_files_say_nothing() -> None:
 )
 def test_typed_out(settled: str, shown: str, typed: bool) -> None:
     assert typed_out(settled, shown) is typed
-
-
-def test_fim_prompts() -> None:
-    assert parse_fim(fim_prompt("a", "b", path="src/x.py")) == FimPrompt("src/x.py", "a", "b")
-    assert parse_fim(fim_prompt("a", "b")) == FimPrompt(None, "a", "b")
-    assert parse_fim("no template") is None
-    assert insert_before_suffix(fim_prompt("a", "b"), "c") == fim_prompt("ac", "b")
-    assert insert_before_suffix("no template", "c") is None
 
 
 line = st.text(st.sampled_from("abc ().="), max_size=12)
