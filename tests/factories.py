@@ -14,7 +14,7 @@ from shared.contracts.generation import Generation, PolicySpan, Sampling
 
 KEY_SECRET = "test-token"
 KEY_ID = "key-4c5dc9b770"
-"""`KeyRing.parse(KEY_SECRET)` gives this id."""
+"""`KeyRing.open(KEY_SECRET)` gives this id."""
 END_TOKEN = 0
 
 _PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")

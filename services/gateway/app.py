@@ -25,9 +25,9 @@ from shared.web.probes import install_probes
 
 def create_app(settings: GatewaySettings, *, streams: Streams | None = None) -> FastAPI:
     """The gateway. `streams`: instead of Redis at `redis_url`. Raises `SettingsError` where no key is configured."""
-    keys = KeyRing.parse(settings.api_keys)
     registry = CollectorRegistry()
     metrics = GatewayMetrics(registry)
+    keys = KeyRing.open(settings.api_keys, settings.keys_file, on_file_error=metrics.keys_file_errors.inc)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

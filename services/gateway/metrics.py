@@ -78,6 +78,10 @@ class GatewayMetrics:
             ["replica"],
             registry=registry,
         )
+        self.keys_file_errors = Counter(
+            "tabwise_gateway_keys_file_errors_total", "Times that the keys file could not be used", registry=registry
+        )
+        """The last good keys stay in force."""
         for reason in ("queue_full", "redis_away", "shutdown"):
             self.dropped.labels(reason)
         self._versions: set[int] = set()

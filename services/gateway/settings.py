@@ -15,7 +15,9 @@ class GatewaySettings(ServiceSettings):
     gateway_host: str = "127.0.0.1"
     gateway_port: int = Field(default=8081, ge=1, le=65535)
     api_keys: str = ""
-    """`secret` or `secret:project`, separated by commas."""
+    """`secret` or `secret:project`, separated by commas; each may do everything."""
+    keys_file: str = ""
+    """Keys made with `make keys` or `python -m shared.keys`, digests only; read again when it changes."""
     engine_urls: str = "http://127.0.0.1:8000"
     """Base URLs of the engine's replicas, separated by commas."""
     served_model_name: str = "tabwise"

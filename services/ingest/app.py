@@ -58,7 +58,7 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
     app = FastAPI(title="Tabwise ingest", lifespan=lifespan)
     app.state.metrics, app.state.engine = metrics, engine
     install_error_handlers(app)
-    keys = KeyRing.parse(settings.api_keys)
+    keys = KeyRing.open(settings.api_keys, settings.keys_file, on_file_error=metrics.keys_file_errors.inc)
     app.include_router(make_router(Ingest(settings, keys, sessions, metrics, clock)))
     install_probes(app, metrics.registry, lambda: check_ledger(sessions))
     app.add_middleware(BodyLimit, max_bytes=settings.ingest_max_body_bytes)

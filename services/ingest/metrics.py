@@ -89,6 +89,9 @@ class IngestMetrics:
         self.pending_events = Gauge("tabwise_ingest_pending_events", "Events not yet joined", registry=registry)
         self.open_outcomes = Gauge("tabwise_ingest_open_outcomes", "Outcomes not yet resolved", registry=registry)
         self.outbox_backlog = Gauge("tabwise_ingest_outbox_backlog", "Outbox messages not yet sent", registry=registry)
+        self.keys_file_errors = Counter(
+            "tabwise_ingest_keys_file_errors", "Times that the keys file could not be used", registry=registry
+        )
         self.loop_up = Gauge(
             "tabwise_ingest_loop_up", "1 while a loop's last step worked, else 0", ["loop"], registry=registry
         )

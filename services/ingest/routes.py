@@ -24,7 +24,7 @@ from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
 from services.ingest.stats import Stats, read_stats
 from services.ingest.worker import is_temporary
-from shared.keys import Key, KeyRing
+from shared.keys import Key, KeyRing, Scope
 from shared.kit.clock import Clock
 from shared.web.errors import ApiError
 
@@ -68,9 +68,11 @@ class Ingest:
     metrics: IngestMetrics
     clock: Clock
 
-    def caller(self, authorization: str | None, api_key: str | None, project: str | None) -> tuple[Key, str]:
-        """Who calls and for which project. Raises 401, 403 or 422."""
-        key = self.keys.authenticate(authorization, api_key)
+    def caller(
+        self, authorization: str | None, api_key: str | None, project: str | None, *or_scope: Scope
+    ) -> tuple[Key, str]:
+        """Who calls and for which project; `feedback` or one of the scopes is needed. Raises 401, 403 or 422."""
+        key = self.keys.authenticate(authorization, api_key, "feedback", *or_scope)
         if project is not None and not PROJECT_ID.fullmatch(project):
             raise ApiError(
                 422, "invalid_project", "X-Project-ID: 1 to 64 letters, digits, `.`, `_`, `-`", param="X-Project-ID"
@@ -150,7 +152,7 @@ def make_router(ingest: Ingest) -> APIRouter:
         authorization: Authorization = None, api_key: ApiKey = None, x_project_id: ProjectId = None
     ) -> Stats:
         """Acceptance and reward per policy version, and the ledger's totals, of the key's project."""
-        _, project = ingest.caller(authorization, api_key, x_project_id)
+        _, project = ingest.caller(authorization, api_key, x_project_id, "admin")
         return await ingest.stats(project)
 
     return router

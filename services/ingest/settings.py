@@ -16,7 +16,9 @@ class IngestSettings(ServiceSettings):
     database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"
     redis_url: str = "redis://127.0.0.1:6379/0"
     api_keys: str = Field(default="", repr=False)
-    """`secret` or `secret:project`, separated by commas."""
+    """`secret` or `secret:project`, separated by commas; each may do everything."""
+    keys_file: str = ""
+    """Keys made with `make keys` or `python -m shared.keys`, digests only; read again when it changes."""
 
     ingest_host: str = "127.0.0.1"
     ingest_port: int = Field(default=8082, ge=1, le=65535)

@@ -25,7 +25,7 @@ def test_a_key_is_made_once_and_for_us_alone(tmp_path: Path) -> None:
     config = StackConfig.load(data_dir=tmp_path)
     assert config.key == StackConfig.load(data_dir=tmp_path).key
     assert (tmp_path / "api_key").stat().st_mode & 0o077 == 0
-    KeyRing.parse(config.keys()).authenticate(f"Bearer {config.key}")
+    KeyRing.open(config.keys()).authenticate(f"Bearer {config.key}", None, "complete")
 
 
 def test_the_editor_gets_the_first_key_without_its_project(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keys, body limit and the one error shape."""
+"""Body limit and the one error shape."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
-from shared.keys import KeyRing
-from shared.kit.errors import SettingsError, TemporaryError
+from shared.kit.errors import TemporaryError
 from shared.web.body_limit import BodyLimit
-from shared.web.errors import ApiError, install_error_handlers
+from shared.web.errors import install_error_handlers
 from shared.web.probes import install_probes
 
 
@@ -91,31 +90,6 @@ async def test_probes(client: httpx.AsyncClient) -> None:
     assert answer.status_code == 503
     assert answer.json()["reason"] == "the engine is away"
     assert (await client.get("/metrics")).status_code == 200
-
-
-def test_keys_are_found_by_bearer_or_header_and_bound_to_their_project() -> None:
-    ring = KeyRing.parse("alpha:red, beta")
-    alpha, beta = ring.authenticate("Bearer alpha"), ring.authenticate(None, "beta")
-    assert alpha.key_id != beta.key_id
-    assert "alpha" not in alpha.key_id
-    assert alpha.project() == "red"
-    assert beta.project("blue") == "blue"
-    assert beta.project() == "default"
-    with pytest.raises(ApiError) as caught:
-        alpha.project("blue")
-    assert caught.value.status == 403
-
-
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic alpha", "alpha"])
-def test_anything_else_is_401(header: str | None) -> None:
-    with pytest.raises(ApiError) as caught:
-        KeyRing.parse("alpha").authenticate(header)
-    assert caught.value.status == 401
-
-
-def test_no_key_at_all_is_a_setting_to_change() -> None:
-    with pytest.raises(SettingsError, match="TABWISE_API_KEYS"):
-        KeyRing.parse(" , ")
 
 
 def test_errors_can_be_awaited_concurrently() -> None:
