@@ -23,8 +23,12 @@ PACKAGES := shared services migrations clients base_model deploy demo tests
 
 DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(if $(MINUTES),--minutes $(MINUTES))
 
+# `make keys`: NEW and, if you like, PROJECT, SCOPES and DAYS; or REVOKE.
+KEYS_COMMAND = $(if $(NEW),create "$(NEW)" $(if $(PROJECT),--project "$(PROJECT)") $(if $(SCOPES),--scopes "$(SCOPES)") \
+	$(if $(DAYS),--days "$(DAYS)"),$(if $(REVOKE),revoke "$(REVOKE)",list))
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop up check versions rollback follow rounds test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop up check versions rollback follow rounds keys test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -62,6 +66,9 @@ follow: $(INSTALLED) ## Serve the newest version again after a rollback
 
 rounds: $(INSTALLED) ## The trainer's last rounds
 	@$(BIN)/python -m deploy.local module services.trainer rounds
+
+keys: $(INSTALLED) ## List the API keys; make one: make keys NEW=alice PROJECT=team-a; end one: make keys REVOKE=ID
+	@$(BIN)/python -m deploy.local module shared.keys $(KEYS_COMMAND)
 
 test: $(INSTALLED) ## Unit, integration and contract tests on real PostgreSQL and Redis
 	@$(BIN)/python -m pytest -m "not e2e" -n $(PYTEST_WORKERS) --dist loadfile

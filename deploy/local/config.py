@@ -32,6 +32,8 @@ class StackConfig(ServiceSettings):
     """Base model: a folder in Hugging Face format, or a repository name such as `Qwen/Qwen2.5-Coder-1.5B`."""
     api_keys: str = ""
     """`secret[:project],…`; empty: one key is made and kept in the data folder."""
+    keys_file: str = ""
+    """The keys of `make keys`; empty: in the data folder."""
     bind_host: str = "127.0.0.1"
     """Address of gateway and ingest. 0.0.0.0 lets the team's other machines in."""
     gateway_port: Port = 8081
@@ -65,7 +67,7 @@ class StackConfig(ServiceSettings):
         """A stack beside any other: free ports, and a data folder and key of its own."""
         names = cls.ports_by_field()
         ports = dict(zip(names, free_ports(len(names)), strict=True))
-        return cls.load(**{"data_dir": data_dir, "api_keys": _new_key(), **ports, **values})
+        return cls.load(**{"data_dir": data_dir, "api_keys": _new_key(), "keys_file": "", **ports, **values})
 
     @classmethod
     def ports_by_field(cls) -> list[str]:
@@ -146,6 +148,7 @@ class StackConfig(ServiceSettings):
             "REDIS_URL": self.redis.url(0),
             "BROKER_URL": self.redis.url(1),
             "API_KEYS": self.keys(),
+            "KEYS_FILE": self.keys_file or str(self.root / "keys.json"),
             "MODEL_PATH": self.model_path,
             "ENGINE_URLS": self.engine_url,
             "STORAGE_URL": self.storage_url or (self.root / "storage").as_uri(),

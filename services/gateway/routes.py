@@ -93,9 +93,7 @@ class Routes:
             raise
 
     def _authenticate(self, request: Request) -> Key:
-        return self._keys.authenticate(
-            request.headers.get("authorization"), request.headers.get("api-key"), "complete"
-        )
+        return self._keys.authenticate(request.headers.get("authorization"), request.headers.get("api-key"), "complete")
 
     async def _counted(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
         status = 500

@@ -17,7 +17,7 @@ from shared.kit.errors import SettingsError
 
 @pytest.fixture(autouse=True)
 def no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TABWISE_DATA_DIR", "TABWISE_MODEL_PATH", "TABWISE_API_KEYS"):
+    for name in ("TABWISE_DATA_DIR", "TABWISE_MODEL_PATH", "TABWISE_API_KEYS", "TABWISE_KEYS_FILE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -26,6 +26,16 @@ def test_a_key_is_made_once_and_for_us_alone(tmp_path: Path) -> None:
     assert config.key == StackConfig.load(data_dir=tmp_path).key
     assert (tmp_path / "api_key").stat().st_mode & 0o077 == 0
     KeyRing.open(config.keys()).authenticate(f"Bearer {config.key}", None, "complete")
+
+
+def test_the_keys_of_make_keys_are_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for expected, config in [
+        (str(tmp_path / "keys.json"), StackConfig.load(data_dir=tmp_path)),
+        ("/elsewhere/keys.json", StackConfig.load(data_dir=tmp_path, keys_file="/elsewhere/keys.json")),
+    ]:
+        assert config.environment()["TABWISE_KEYS_FILE"] == expected
+    monkeypatch.setenv("TABWISE_KEYS_FILE", "/elsewhere/keys.json")
+    assert StackConfig.isolated(tmp_path).environment()["TABWISE_KEYS_FILE"] == str(tmp_path / "keys.json")
 
 
 def test_the_editor_gets_the_first_key_without_its_project(tmp_path: Path) -> None:
