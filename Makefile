@@ -9,6 +9,7 @@ INSTALLED := $(VENV)/.installed
 # What the targets take, e.g. `make demo SEED=2`.
 SEED ?= 1
 SEEDS ?= 1,2,3,4,5
+BENCH ?=
 DEVELOPERS ?=
 MODEL ?=
 MINUTES ?=
@@ -19,7 +20,7 @@ ifeq ($(TABWISE_MODEL_PATH),)
 unexport TABWISE_MODEL_PATH
 endif
 
-PACKAGES := shared services migrations clients base_model deploy demo tests
+PACKAGES := shared services migrations clients base_model deploy demo benchmarks tests
 
 DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(if $(MINUTES),--minutes $(MINUTES))
 
@@ -28,7 +29,7 @@ KEYS_COMMAND = $(if $(NEW),create "$(NEW)" $(if $(PROJECT),--project "$(PROJECT)
 	$(if $(DAYS),--days "$(DAYS)"),$(if $(REVOKE),revoke "$(REVOKE)",list))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop up check versions rollback follow rounds keys test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway up check versions rollback follow rounds keys test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -48,6 +49,14 @@ demo: $(INSTALLED) ## Start every part, let simulated developers work, watch the
 
 bench-loop: $(INSTALLED) ## The demo once per seed in SEEDS, and the figures over all of them
 	@$(DEMO) --seeds $(SEEDS)
+
+bench-gateway: $(INSTALLED) .venv-litellm/.installed ## The gateway beside nginx and LiteLLM's proxy; BENCH="--seconds 2 --rounds 1"
+	@$(BIN)/python -m benchmarks.gateway --litellm .venv-litellm/bin/litellm $(BENCH)
+
+.venv-litellm/.installed: benchmarks/gateway/litellm.txt
+	@echo "Installing LiteLLM's proxy, the peer, into .venv-litellm (0.7 GB) …"
+	@"$(PYTHON)" -m venv .venv-litellm && .venv-litellm/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
 
 up: $(INSTALLED) ## Start every part for a real editor and stay; prints Continue's settings
 	@$(BIN)/python -m deploy.local up
