@@ -12,7 +12,8 @@ The model (`toy_model`) is deterministic in weights, context and seed; `reply` s
 text per choice, or a function of the prompt), `None` lets it draw from its distribution. `engine.weights` is the digest
 of the loaded folder; `toy_model.prompt_logprobs(toy_model.weights_digest(folder), ids)` is what a probe must hold.
 
-Faults are attributes that can be set at any time: see `Faults`. What happened can be read from `requests` (bodies of
+Faults are attributes that can be set at any time: see `Faults`. `script` holds faults for single completions, in the
+order in which they come; once it is empty `faults` counts again. What happened can be read from `requests` (bodies of
 completions), `calls` (every `METHOD path`), `tokens_sampled`, `running` and `aborted` (clients that hung up).
 """
 
@@ -23,11 +24,13 @@ import json
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 import numpy as np
 from aiohttp import web
@@ -47,14 +50,25 @@ class Faults:
     first_token_delay_s: float = 0.0
     status: int | None = None
     """Answer completions with this HTTP status."""
+    stall_before_headers: bool = False
+    """Take the request and say nothing, until the client hangs up."""
     reset_before_headers: bool = False
     """Close the connection without any answer."""
+    reset_if_reused: bool = False
+    """Do that to requests on a connection that has served one before, as where it is closed for being idle just when
+    the next request arrives."""
+    garbage_before_headers: bool = False
+    """Answer with something that is not HTTP."""
+    stall_after: int | None = None
+    """Send nothing more after so many tokens (0: after the headers), until the client hangs up."""
     reset_after: int | None = None
     """Abort the TCP connection after so many tokens (0: after the headers)."""
     garbage_after: int | None = None
     """Send a `data:` line that is not JSON after so many tokens, and end."""
     error_after: int | None = None
     """Send vLLM's error event after so many tokens, then `[DONE]`."""
+    half_chunk_after: int | None = None
+    """Send half of the next event after so many tokens and close, in the middle of an HTTP chunk."""
     end_after: int | None = None
     """End the body cleanly after so many tokens, with neither finish reason nor `[DONE]`."""
     merge: int = 1
@@ -90,6 +104,7 @@ class FakeEngine:
         self.max_model_len = max_model_len
         self.port = port
         self.faults = Faults()
+        self.script: deque[Faults] = deque()
         self.weights = toy_model.BASE_WEIGHTS
         self.weights_path: str | None = None
         self.weight_version = "default"
@@ -101,6 +116,7 @@ class FakeEngine:
         self.prefix_cache_resets = 0
         self._pause_mode: str | None = None
         self._draws = 0
+        self._used: WeakSet[Any] = WeakSet()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
@@ -250,17 +266,16 @@ class FakeEngine:
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append(body)
-        if self.faults.reset_before_headers:
-            _reset(request)
-            return web.Response()
-        if self.faults.status is not None:
-            return _error(self.faults.status, "the engine is ill", "InternalServerError")
+        faults = self.script.popleft() if self.script else self.faults
+        failure = await self._unanswered(request, faults)
+        if failure is not None:
+            return failure
         prompt = body.get("prompt")
         tokens = toy_model.encode(prompt) if isinstance(prompt, str) else list(prompt or [])
         refusal = self._refusal(body, tokens)
         if refusal is not None:
             return refusal
-        answer = _Answer(body, tokens, self._choices(body, tokens))
+        answer = _Answer(body, tokens, self._choices(body, tokens), faults)
         self.running += 1
         try:
             return await (self._stream(request, answer) if body.get("stream") else self._whole(answer))
@@ -269,6 +284,32 @@ class FakeEngine:
             raise
         finally:
             self.running -= 1
+
+    async def _unanswered(self, request: web.Request, faults: Faults) -> web.Response | None:
+        """Faults that come before any answer."""
+        used = request.transport in self._used
+        self._used.add(request.transport)
+        if faults.stall_before_headers:
+            await self._hold()
+        if faults.garbage_before_headers and request.transport is not None:
+            request.transport.write(b"\x00\xffthis is not HTTP\r\n\r\n")
+            request.transport.close()
+            return web.Response()
+        if faults.reset_before_headers or (faults.reset_if_reused and used):
+            _reset(request)
+            return web.Response()
+        if faults.status is not None:
+            return _error(faults.status, "the engine is ill", "InternalServerError")
+        return None
+
+    async def _hold(self) -> None:
+        """Until the client hangs up."""
+        self.running += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.running -= 1
+            self.aborted += 1
 
     def _refusal(self, body: dict[str, Any], tokens: list[int]) -> web.Response | None:
         if body.get("model") not in (None, self.model):
@@ -325,7 +366,8 @@ class FakeEngine:
 
     async def _sampled(self, answer: _Answer) -> AsyncIterator[tuple[toy_model.Choice, toy_model.Step | None]]:
         """Round-robin over the choices, one token each; a step of None: aborted by `/pause?mode=abort`."""
-        await asyncio.sleep(self.faults.first_token_delay_s)
+        faults = answer.faults
+        await asyncio.sleep(faults.first_token_delay_s)
         while alive := [choice for choice in answer.choices if not choice.finished]:
             for choice in alive:
                 if not await self._may_go_on(choice):
@@ -334,7 +376,7 @@ class FakeEngine:
                     continue
                 self.tokens_sampled += 1
                 yield choice, choice.step(self.weights)
-            await asyncio.sleep(self.faults.token_delay_s)
+            await asyncio.sleep(faults.token_delay_s)
 
     async def _may_go_on(self, choice: toy_model.Choice) -> bool:
         assert self._resumed is not None
@@ -376,17 +418,17 @@ class FakeEngine:
         await response.prepare(request)
         waiting: dict[int, list[tuple[toy_model.Step, str]]] = {choice.index: [] for choice in answer.choices}
         sent = 0
-        if await self._fault(request, response, sent):
+        if await self._fault(request, response, answer.faults, sent):
             return response
         async for choice, step in self._sampled(answer):
             steps = waiting[choice.index]
             steps += [(step, self.weight_version)] if step else []
-            if len(steps) < self.faults.merge and not choice.finished:
+            if len(steps) < answer.faults.merge and not choice.finished:
                 continue
             await self._send(response, self._chunk(answer, choice, steps, aborted=step is None))
             sent += len(steps) * (choice.index == 0)
             waiting[choice.index] = []
-            if await self._fault(request, response, sent):
+            if await self._fault(request, response, answer.faults, sent):
                 return response
         if (answer.body.get("stream_options") or {}).get("include_usage"):
             usage = answer.usage(sum(len(choice.tokens) for choice in answer.choices))
@@ -410,8 +452,13 @@ class FakeEngine:
         }
         return self._stamp([version for _, version in steps], start) | answer.head(self.model) | {"choices": [entry]}
 
-    async def _fault(self, request: web.Request, response: web.StreamResponse, sent: int) -> bool:
-        faults = self.faults
+    async def _fault(self, request: web.Request, response: web.StreamResponse, faults: Faults, sent: int) -> bool:
+        if faults.stall_after is not None and sent >= faults.stall_after:
+            await asyncio.Event().wait()
+        if faults.half_chunk_after is not None and sent >= faults.half_chunk_after and request.transport is not None:
+            request.transport.write(b'40\r\ndata: {"id": "cmpl-1", "choi')
+            request.transport.close()
+            return True
         if faults.reset_after is not None and sent >= faults.reset_after:
             _reset(request)
             return True
@@ -461,6 +508,7 @@ class _Answer:
     body: dict[str, Any]
     prompt: list[int]
     choices: list[toy_model.Choice]
+    faults: Faults
 
     def __post_init__(self) -> None:
         self.with_ids = bool(self.body.get("return_token_ids"))
