@@ -60,8 +60,8 @@ class StreamedAnswer(Response):
                     chunk = self._writer.chunk(visible)
                     if chunk is not None:
                         yield chunk
-        except EngineFailed:
-            yield orjson.dumps(broken_off().body())
+        except EngineFailed as error:
+            yield orjson.dumps(broken_off(error.kind).body())
             return
         if self._completion.call.include_usage:
             yield self._writer.usage_chunk(self._completion.capture)
@@ -69,8 +69,14 @@ class StreamedAnswer(Response):
 
 
 async def collect(completion: Completion) -> list[Visible]:
-    """All of it. Raises `EngineFailed`."""
-    async with aclosing(completion.visibles()) as visibles:
-        seen = [visible async for visible in visibles]
-    await completion.settle()
-    return seen
+    """All of it; from another replica where one breaks off, because nothing was sent yet. Raises `EngineFailed`."""
+    while True:
+        try:
+            async with aclosing(completion.visibles()) as visibles:
+                seen = [visible async for visible in visibles]
+        except EngineFailed:
+            if not await completion.again():
+                raise
+        else:
+            await completion.settle()
+            return seen

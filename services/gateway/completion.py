@@ -10,20 +10,19 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import structlog
+import orjson
 
+from services.gateway.asking import Asking, affinity_of
 from services.gateway.call import Call, engine_body
 from services.gateway.capture import Capture, Visible
-from services.gateway.chunks import parse_chunk
+from services.gateway.chunks import Delta, parse_chunk
 from services.gateway.emitter import Emitter
-from services.gateway.errors import EngineAway, EngineFailed, unavailable
+from services.gateway.errors import EngineFailed
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.router import Replica, Router
 from services.gateway.settings import GatewaySettings
-from services.gateway.upstream import EngineAnswer, Upstream
+from services.gateway.upstream import Upstream
 from shared.contracts.generation import Generation
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +43,61 @@ class Completion:
         self.call = call
         self.capture = Capture(call)
         self._parts = parts
-        self._replica: Replica | None = None
-        self._answer: EngineAnswer | None = None
+        self._asking: Asking | None = None
         self._first_token_s: float | None = None
         self._failed = False
         self._ended = False
         parts.metrics.in_flight.inc()
 
     async def open(self) -> None:
-        """Returns when the first tokens are there. Raises `ApiError`: the engine's refusal, or 503."""
-        body = engine_body(self.call, self._parts.settings.served_model_name)
-        for replica in self._parts.router.candidates():
-            self._take(replica)
-            try:
-                self._answer = await self._parts.upstream.open(replica.url, body)
-            except EngineAway as error:
-                self._count(error)
-                if not error.retry:
-                    break
-            else:
-                return
-        raise unavailable()
+        """Returns when the first tokens are there. Raises `ApiError`: the engine's refusal, 429 or 503."""
+        parts, call = self._parts, self.call
+        self._asking = Asking(
+            parts.router,
+            parts.upstream,
+            parts.metrics,
+            parts.settings,
+            affinity=affinity_of(call),
+            body=orjson.dumps(engine_body(call, parts.settings.served_model_name)),
+            deadline_s=call.arrived_s + parts.settings.engine_total_timeout_s,
+        )
+        await self._asking.open()
 
     async def visibles(self) -> AsyncGenerator[Visible, None]:
         """What the client may see, as it comes. Raises `EngineFailed`."""
-        assert self._answer is not None
+        asking = self._opened()
+        assert asking.answer is not None
         try:
-            async with aclosing(self._answer.events()) as events:
-                async for event in events:
-                    for delta in parse_chunk(event):
-                        self._first_token_s = self._first_token_s or self._elapsed()
-                        visible = self.capture.add(delta)
-                        if visible is not None:
-                            yield visible
-                    if self.capture.finished:
-                        return
-            raise EngineFailed("truncated")
-        except EngineFailed as error:
+            for visible in self._add(asking.first):
+                yield visible
+            async with aclosing(asking.answer.events()) as events:
+                while not self.capture.finished:
+                    for visible in self._add(parse_chunk(await anext(events))):
+                        yield visible
+        except (EngineFailed, StopAsyncIteration) as error:
+            failure = error if isinstance(error, EngineFailed) else EngineFailed("truncated")
             self._failed = True
-            self._count(error)
-            raise
+            asking.failed(failure)
+            raise failure from None
+
+    def _add(self, deltas: list[Delta]) -> list[Visible]:
+        if deltas and self._first_token_s is None:
+            self._first_token_s = self._elapsed()
+        visibles = [self.capture.add(delta) for delta in deltas]
+        return [visible for visible in visibles if visible is not None]
+
+    async def again(self) -> bool:
+        """After `EngineFailed`, where the client has nothing yet: whether another replica begins anew."""
+        if not await self._opened().again():
+            return False
+        self.capture, self._first_token_s, self._failed = Capture(self.call), None, False
+        return True
 
     async def settle(self) -> None:
         """After the last token has been passed on."""
-        if self._answer is not None:
-            await self._answer.settle()
+        answer = self._opened().answer
+        if answer is not None:
+            await answer.settle()
 
     def end(self, *, client_gone: bool = False, refused: bool = False) -> None:
         """Close the connection to the engine and record. Never waits; only the first call counts.
@@ -98,14 +107,19 @@ class Completion:
         if self._ended:
             return
         self._ended = True
-        if self._answer is not None:
-            self._answer.close()
+        replica = None
+        if self._asking is not None:
+            self._asking.end()
+            replica = self._asking.replica
         self._parts.metrics.in_flight.dec()
-        replica = self._let_go()
         if client_gone:
             self._parts.metrics.disconnects.labels(_flag(self.call.stream)).inc()
         if not refused:
             self._record(replica, client_gone)
+
+    def _opened(self) -> Asking:
+        assert self._asking is not None, "open() comes first"
+        return self._asking
 
     def _record(self, replica: Replica | None, client_gone: bool) -> None:
         generations = self.capture.generations(
@@ -124,26 +138,6 @@ class Completion:
         if replica is not None and generation.policy_spans:
             replica.version = generation.policy_spans[-1].version
             self._parts.metrics.live_version.labels(replica.name).set(replica.version)
-
-    def _take(self, replica: Replica) -> None:
-        self._let_go()
-        self._replica = replica
-        replica.in_flight += 1
-
-    def _let_go(self) -> Replica | None:
-        replica, self._replica = self._replica, None
-        if replica is not None:
-            replica.in_flight -= 1
-            if self._answer is not None and not self._failed:
-                self._parts.router.answered(replica)
-        return replica
-
-    def _count(self, error: EngineFailed) -> None:
-        name = "" if self._replica is None else self._replica.name
-        self._parts.metrics.upstream_errors.labels(name, error.kind).inc()
-        log.warning("engine failed", replica=name, kind=error.kind, before_first_token=isinstance(error, EngineAway))
-        if self._replica is not None:
-            self._parts.router.failed(self._replica)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.call.arrived_s

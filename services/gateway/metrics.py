@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from services.gateway.router import Replica, Router
 from shared.contracts.generation import Generation
 
 VERSIONS_KEPT = 8
@@ -71,7 +74,39 @@ class GatewayMetrics:
         self.upstream_errors = Counter(
             "tabwise_gateway_upstream_errors_total", "Failures of the engine", ["replica", "kind"], registry=registry
         )
-        """`connect`, `reset`, `timeout`, `status`, `garbage`, `truncated`, `engine_error`."""
+        """`connect`, `reset`, `status`, `busy` (429), `garbage`, `truncated`, `engine_error`, and the deadlines
+        `try_timeout`, `first_token_timeout`, `gap_timeout`, `total_timeout`."""
+        self.retries = Counter(
+            "tabwise_gateway_retries_total",
+            "Tries on another replica, by what the one before did",
+            ["kind"],
+            registry=registry,
+        )
+        """Kinds as above. A completion that is retried and served is no error for its client."""
+        self.ejections = Counter(
+            "tabwise_gateway_replica_ejections_total",
+            "Times that a replica was taken out",
+            ["replica", "kind"],
+            registry=registry,
+        )
+        """Kinds as above, and `probe`."""
+        self.probes = Counter(
+            "tabwise_gateway_probes_total", "Answers to the background probe", ["replica", "result"], registry=registry
+        )
+        """`well` or `ill`."""
+        self.replica_up = Gauge(
+            "tabwise_gateway_replica_up", "1 unless the replica is ejected", ["replica"], registry=registry
+        )
+        self.replica_draining = Gauge(
+            "tabwise_gateway_replica_draining", "1 while a publish holds the replica", ["replica"], registry=registry
+        )
+        self.replica_in_flight = Gauge(
+            "tabwise_gateway_replica_in_flight", "Requests that the replica works on", ["replica"], registry=registry
+        )
+        self.drain_listener = Gauge(
+            "tabwise_gateway_drain_listener_connected", "1 while publishes are heard of", registry=registry
+        )
+        """Stays 0 with a single replica, which need not listen."""
         self.live_version = Gauge(
             "tabwise_gateway_policy_version",
             "Newest policy version seen in a replica's tokens",
@@ -85,6 +120,13 @@ class GatewayMetrics:
         for reason in ("queue_full", "redis_away", "shutdown"):
             self.dropped.labels(reason)
         self._versions: set[int] = set()
+
+    def watch(self, router: Router) -> None:
+        """Show the pool as it is whenever somebody looks."""
+        for replica in router.replicas:
+            self.replica_up.labels(replica.name).set_function(partial(_up, router, replica))
+            self.replica_draining.labels(replica.name).set_function(partial(_draining, router, replica))
+            self.replica_in_flight.labels(replica.name).set_function(partial(_in_flight, replica))
 
     def observe(self, generation: Generation) -> None:
         """Count one recorded choice."""
@@ -110,6 +152,18 @@ class GatewayMetrics:
             self._versions.remove(old)
             for histogram in (self.first_token, self.total):
                 histogram.remove(str(old))
+
+
+def _up(router: Router, replica: Replica) -> float:
+    return 0.0 if router.ejected(replica) else 1.0
+
+
+def _draining(router: Router, replica: Replica) -> float:
+    return float(router.draining(replica))
+
+
+def _in_flight(replica: Replica) -> float:
+    return float(replica.in_flight)
 
 
 def _outcome(generation: Generation) -> str:

@@ -85,9 +85,9 @@ class Routes:
         except ApiError:
             completion.end(refused=True)
             raise
-        except EngineFailed:
+        except EngineFailed as error:
             completion.end()
-            raise unavailable() from None
+            raise unavailable(error.kind) from None
         except BaseException:
             completion.end()
             raise

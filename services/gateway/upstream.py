@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 import orjson
@@ -20,29 +20,33 @@ from services.gateway.sse import DONE, SseDecoder
 from shared.web.errors import ApiError
 
 _PASSED_ON = (400, 404, 413, 422)
+_HEADERS = {"Content-Type": "application/json"}
 _SETTLE_S = 0.5
 _IDLE_S = 4.0
 """Shorter than the 5 s for which the engine keeps an idle connection."""
 
 
 class EngineAnswer:
-    """One open answer. `events` starts with the first event, which has already been received."""
+    """One open answer. `first` is its first event, which has been received; `events` are the others."""
 
-    def __init__(self, response: aiohttp.ClientResponse, deadline_s: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.first = b""
         self._response = response
-        self._deadline_s = deadline_s
         self._decoder = SseDecoder()
         self._ready: list[bytes] = []
+        self._watch: Watch | None = None
 
-    async def first_event(self, timeout_s: float) -> None:
+    async def receive_first(self) -> None:
         """Wait for it. Raises `EngineAway`."""
         try:
-            async with asyncio.timeout(timeout_s):
-                self._ready = await self._receive()
-        except TimeoutError as error:
-            raise EngineAway("timeout", retry=False) from error
+            self._ready = await self._receive()
         except EngineFailed as error:
             raise EngineAway(error.kind) from error
+        self.first = self._ready.pop(0)
+
+    def watch(self, gap_s: float, deadline_s: float) -> None:
+        """From now on `EngineFailed` where no byte comes for `gap_s`, or the answer goes on after `deadline_s`."""
+        self._watch = Watch(self._response.content, gap_s, deadline_s)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Payloads up to `[DONE]`. Raises `EngineFailed` where the answer ends without that."""
@@ -51,16 +55,17 @@ class EngineAnswer:
                 if event == DONE:
                     return
                 yield event
-            try:
-                async with asyncio.timeout(self._deadline_s - time.monotonic()):
-                    self._ready = await self._receive()
-            except TimeoutError as error:
-                raise EngineFailed("timeout") from error
+            self._ready = await self._receive()
 
     async def _receive(self) -> list[bytes]:
+        watch = self._watch
         while True:
             try:
+                if watch is not None:
+                    watch.waiting_since_s = time.monotonic()
                 received = await self._response.content.readany()
+                if watch is not None:
+                    watch.waiting_since_s = None
             except (aiohttp.ClientError, OSError) as error:
                 raise EngineFailed("reset") from error
             if not received:
@@ -71,56 +76,100 @@ class EngineAnswer:
 
     async def settle(self) -> None:
         """After the last wanted event: read the rest (`[DONE]`), so that the connection can be used again."""
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        with contextlib.suppress(TimeoutError, EngineFailed, aiohttp.ClientError, OSError):
             async with asyncio.timeout(_SETTLE_S):
                 while await self._response.content.readany():
                     pass
 
     def close(self) -> None:
         """Hang up: the engine stops generating. A connection that is settled already stays in the pool."""
+        if self._watch is not None:
+            self._watch.stop()
         self._response.close()
 
 
-class Upstream:
-    """A pool of connections to all replicas."""
+class Watch:
+    """Ends a read that takes too long. One timer per answer, not per token: it looks again when it could be time."""
 
-    def __init__(self, session: aiohttp.ClientSession, settings: GatewaySettings) -> None:
+    def __init__(self, content: aiohttp.StreamReader, gap_s: float, deadline_s: float) -> None:
+        self.waiting_since_s: float | None = None
+        """None: whoever reads is busy elsewhere; a client that reads slowly is not the engine's fault."""
+        self._content = content
+        self._gap_s = gap_s
+        self._deadline_s = deadline_s
+        self._loop = asyncio.get_running_loop()
+        self._look_in(min(gap_s, deadline_s - time.monotonic()))
+
+    def _look_in(self, wait_s: float) -> None:
+        self._timer = self._loop.call_later(max(wait_s, 0.0), self._look)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        since_s = now if self.waiting_since_s is None else self.waiting_since_s
+        if now >= self._deadline_s:
+            self._content.set_exception(EngineFailed("total_timeout"))
+        elif now >= since_s + self._gap_s:
+            self._content.set_exception(EngineFailed("gap_timeout"))
+        else:
+            self._look_in(min(since_s + self._gap_s, self._deadline_s) - now)
+
+    def stop(self) -> None:
+        """The answer is closed."""
+        self._timer.cancel()
+
+
+class Upstream:
+    """A pool of connections to all replicas, and a way of asking on a fresh one."""
+
+    def __init__(self, session: aiohttp.ClientSession, fresh: aiohttp.ClientSession, settings: GatewaySettings) -> None:
         self._session = session
+        self._fresh = fresh
         self._settings = settings
 
     @classmethod
     def create(cls, settings: GatewaySettings) -> Self:
         """Call inside a running event loop. As many connections as there are requests."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.engine_connect_timeout_s)
-        return cls(aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False), settings)
+        kept = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
+        fresh = aiohttp.TCPConnector(limit=0, force_close=True)
+        return cls(
+            aiohttp.ClientSession(connector=kept, timeout=timeout, auto_decompress=False),
+            aiohttp.ClientSession(connector=fresh, timeout=timeout, auto_decompress=False),
+            settings,
+        )
 
-    async def open(self, url: str, body: dict[str, Any]) -> EngineAnswer:
-        """Ask the replica at `url`; returns when its first event is there."""
-        deadline_s = time.monotonic() + self._settings.engine_total_timeout_s
-        first_s = min(self._settings.engine_first_token_timeout_s, self._settings.engine_total_timeout_s)
-        response = await self._post(f"{url}/v1/completions", orjson.dumps(body), first_s)
-        answer = EngineAnswer(response, deadline_s)
+    async def open(self, url: str, body: bytes, *, limit_s: float, deadline_s: float) -> EngineAnswer:
+        """Ask the replica at `url`; returns when its first event is there.
+
+        `limit_s`: for that event; then `EngineAway("try_timeout")`. `deadline_s`: of the answer, monotonic clock.
+        """
+        answer: EngineAnswer | None = None
         try:
-            await _check(response)
-            await answer.first_event(first_s)
-        except BaseException:
-            answer.close()
+            async with asyncio.timeout(limit_s):
+                response = await self._post(f"{url}/v1/completions", body)
+                answer = EngineAnswer(response)
+                await _check(response)
+                await answer.receive_first()
+        except BaseException as error:
+            if answer is not None:
+                answer.close()
+            if isinstance(error, TimeoutError):
+                raise EngineAway("try_timeout") from error
             raise
+        answer.watch(self._settings.engine_gap_timeout_s, deadline_s)
         return answer
 
-    async def _post(self, url: str, body: bytes, timeout_s: float) -> aiohttp.ClientResponse:
+    async def _post(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+        """A kept connection may be closed by the replica just as the request is sent: then once more on a fresh one."""
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._session.post(url, data=body, headers={"Content-Type": "application/json"})
-        except aiohttp.ServerTimeoutError as error:
-            raise EngineAway("connect") from error
-        except TimeoutError as error:
-            raise EngineAway("timeout", retry=False) from error
-        except aiohttp.ClientConnectorError as error:
-            raise EngineAway("connect") from error
+            return await self._session.post(url, data=body, headers=_HEADERS)
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineAway("reset") from error
+            if _away(error).kind != "reset":
+                raise _away(error) from error
+        try:
+            return await self._fresh.post(url, data=body, headers=_HEADERS)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _away(error) from error
 
     async def healthy(self, url: str) -> bool:
         """Whether the replica says that it can serve."""
@@ -134,13 +183,20 @@ class Upstream:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+        await self._fresh.close()
+
+
+def _away(error: Exception) -> EngineAway:
+    if isinstance(error, aiohttp.ServerTimeoutError | aiohttp.ClientConnectorError):
+        return EngineAway("connect")
+    return EngineAway("garbage" if isinstance(error, aiohttp.ClientResponseError) else "reset")
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status == 200:
         return
     if response.status not in _PASSED_ON:
-        raise EngineAway("status")
+        raise EngineAway("busy" if response.status == 429 else "status")
     raise await _refusal(response)
 
 

