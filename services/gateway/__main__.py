@@ -1,6 +1,6 @@
 """`python -m services.gateway`: serve on `TABWISE_GATEWAY_HOST:TABWISE_GATEWAY_PORT` until SIGTERM.
 
-Exit status 2: a setting must be changed; the last line says which.
+Exit status 0: stopped as told. 2: a setting must be changed; the last line says which.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import socket
 import sys
 
-import uvicorn
 from pydantic import ValidationError
 
 from services.gateway.app import create_app
+from services.gateway.server import GracefulServer
 from services.gateway.settings import GatewaySettings
 from shared.kit.errors import SettingsError
 from shared.kit.logging import configure_logging
@@ -24,7 +24,7 @@ def main() -> int:
         configure_logging("gateway", settings.log_level, settings.log_format)
         listener = _listen(settings.gateway_host, settings.gateway_port)
         with listener:
-            uvicorn.Server(_config(settings)).run(sockets=[listener])
+            GracefulServer(create_app(settings), settings).run(sockets=[listener])
     except SettingsError as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2
@@ -37,18 +37,6 @@ def _settings() -> GatewaySettings:
     except ValidationError as error:
         first = error.errors()[0]
         raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
-
-
-def _config(settings: GatewaySettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(settings),
-        loop="uvloop",
-        http="httptools",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=settings.shutdown_grace_s,
-    )
 
 
 def _listen(host: str, port: int) -> socket.socket:
