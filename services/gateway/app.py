@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from services.gateway.admission import Admission, ReleaseSlots
 from services.gateway.completion import Parts
 from services.gateway.emitter import Emitter
 from services.gateway.metrics import GatewayMetrics
@@ -55,9 +56,10 @@ def create_app(settings: GatewaySettings, *, streams: Streams | None = None) -> 
         await _any_replica(parts())
 
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(ReleaseSlots)
     install_error_handlers(app)
     install_probes(app, registry, ready)
-    app.include_router(Routes(parts, keys).router)
+    app.include_router(Routes(parts, keys, Admission(settings, metrics)).router)
     return app
 
 

@@ -113,6 +113,10 @@ class GatewayMetrics:
             ["replica"],
             registry=registry,
         )
+        self.refused = Counter(
+            "tabwise_gateway_refused_total", "Requests answered 429 before they began", ["reason"], registry=registry
+        )
+        """`all_in_flight`, `key_in_flight`, `key_rate`; which key it was stands in the log."""
         self.keys_file_errors = Counter(
             "tabwise_gateway_keys_file_errors_total", "Times that the keys file could not be used", registry=registry
         )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from services.gateway.admission import SLOT, Admission
 from services.gateway.answers import StreamedAnswer, collect
 from services.gateway.capture import Visible
 from services.gateway.completion import Completion, Parts
@@ -28,9 +29,10 @@ _SLACK_S = 10.0
 class Routes:
     """`POST /v1/completions` and `GET /v1/models`."""
 
-    def __init__(self, parts: Callable[[], Parts], keys: KeyRing) -> None:
+    def __init__(self, parts: Callable[[], Parts], keys: KeyRing, admission: Admission) -> None:
         self._parts = parts
         self._keys = keys
+        self._admission = admission
         self._created = int(time.time())
         self.router = APIRouter()
         self.router.add_api_route(
@@ -55,6 +57,7 @@ class Routes:
         arrived_s, now = time.monotonic(), utc_now()
         parts = self._parts()
         key = self._authenticate(request)
+        request.scope[SLOT] = self._admission.enter(key)
         project_id = key.project(request.headers.get("x-project-id"))
         body = openai.parse(await request.body())
         request.state.stream = bool(body.stream)

@@ -57,6 +57,14 @@ class GatewaySettings(ServiceSettings):
     """Estimate for that cut. Where it is too high, the engine refuses and the prompt is cut again."""
     max_body_bytes: int = Field(default=1_000_000, ge=1_000)
 
+    key_requests_per_minute: int = Field(default=6_000, ge=0)
+    """What one key may send on average, and a sixth of that at once; 0: as much as it likes. A developer at work
+    sends 30 to 120 a minute."""
+    key_concurrency: int = Field(default=128, ge=1)
+    """Requests in flight of one key, which a whole team may share."""
+    max_in_flight: int = Field(default=512, ge=1)
+    """Requests in flight of all keys. More than the engines take at once would only wait there."""
+
     chat_url: str = ""
     """Base URL of an OpenAI-compatible server for chat, such as `https://host/v1`. Unset: the engine itself."""
     chat_api_key: str = Field(default="", repr=False)
