@@ -6,8 +6,8 @@ In: `Delta`s in the order in which they came. Out: `Visible` parts for the clien
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import cast
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 from services.gateway.call import Call
 from services.gateway.chunks import Delta
@@ -22,8 +22,7 @@ IMPOSSIBLE = -9999.0
 _FINISH_REASONS = ("stop", "length", "abort", "error")
 
 
-@dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(NamedTuple):
     """What a client may see of one delta."""
 
     index: int
@@ -42,7 +41,7 @@ class ChoiceCapture:
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
         self.offsets: list[int] = []
-        self.spans: list[PolicySpan] = []
+        self._spans: list[list[int]] = []
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self.flaw: str | None = None
@@ -72,35 +71,43 @@ class ChoiceCapture:
     def _add_versions(self, delta: Delta, start: int, count: int) -> None:
         if not count:
             return
-        spans = delta.versions or ([(delta.version, start, start + count)] if delta.version is not None else [])
-        known = [(_version(version), first, last) for version, first, last in spans]
-        covered = sum(last - first for _, first, last in known)
-        if covered != count or any(version is None for version, _, _ in known):
-            self._flawed("no_policy_version")
-        for version, first, last in known:
+        covered = 0
+        for stamp, first, last in delta.versions or ((delta.version, start, start + count),):
+            version = _version(stamp)
             if version is not None:
                 self._add_span(version, first, last)
+                covered += last - first
+        if covered != count:
+            self._flawed("no_policy_version")
 
     def _add_span(self, version: int, start: int, end: int) -> None:
-        last = self.spans[-1] if self.spans else None
-        if last is not None and last.version == version and last.end == start:
-            self.spans[-1] = PolicySpan(version=version, start=last.start, end=end)
+        last = self._spans[-1] if self._spans else None
+        if last is not None and last[0] == version and last[2] == start:
+            last[2] = end
         else:
-            self.spans.append(PolicySpan(version=version, start=start, end=end))
+            self._spans.append([version, start, end])
 
     def _add_offsets(self, delta: Delta, count: int) -> None:
         """vLLM counts characters per token; the text is truth (special tokens may be left out of it), so each chunk
         starts again from the text's own length."""
-        if len(delta.offsets) != count:
+        offsets = delta.offsets
+        if len(offsets) != count:
             self._flawed("bad_logprobs")
-        shift = len(self.raw) - (delta.offsets[0] if delta.offsets else 0)
-        self.offsets.extend(offset + shift for offset in delta.offsets)
+        if offsets:
+            shift = len(self.raw) - offsets[0]
+            self.offsets += [offset + shift for offset in offsets] if shift else offsets
 
     def _add_logprobs(self, delta: Delta, count: int) -> None:
-        good = [value for value in delta.logprobs if _possible(value)]
-        if len(good) != count or len(delta.logprobs) != count:
+        values = delta.logprobs
+        if len(values) != count or not all(map(_possible, values)):
             self._flawed("bad_logprobs")
-        self.logprobs.extend(min(0.0, cast(float, value)) for value in good)
+            return
+        self.logprobs += [min(0.0, cast(float, value)) for value in values]
+
+    @property
+    def spans(self) -> list[PolicySpan]:
+        """Which version sampled which of the tokens."""
+        return [PolicySpan(version=version, start=start, end=end) for version, start, end in self._spans]
 
     def _flawed(self, flaw: str) -> None:
         self.flaw = self.flaw or flaw
@@ -202,7 +209,10 @@ def _possible(value: float | None) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and IMPOSSIBLE < value <= ROUNDING
 
 
-def _version(stamp: str) -> int | None:
+@lru_cache(maxsize=64)
+def _version(stamp: str | None) -> int | None:
+    if stamp is None:
+        return None
     if stamp == ENGINE_UNSET_VERSION:
         return BASE_POLICY_VERSION
     return int(stamp) if stamp.isascii() and stamp.isdigit() else None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from services.gateway.errors import EngineFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """What one chunk adds to one choice. T = its new tokens; `token_ids` None: the engine did not say."""
 
     index: int

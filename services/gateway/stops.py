@@ -8,15 +8,15 @@ stops at once), and they are taken out here, holding back only what may be the b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 
 class StopTrimmer:
     """One choice's text as the client may see it."""
 
-    def __init__(self, stop: Sequence[str]) -> None:
-        self._stop = tuple(stop)
-        self._longest = max(map(len, self._stop), default=0)
+    def __init__(self, stop: tuple[str, ...]) -> None:
+        self._beginnings = _beginnings(stop)
+        self._longest = max(map(len, stop), default=0)
         self._held = ""
 
     def feed(self, text: str) -> str:
@@ -33,7 +33,14 @@ class StopTrimmer:
 
     def _possible_beginning(self, text: str) -> int:
         """Length of the longest end of `text` that a stop string begins with."""
+        beginnings = self._beginnings
         for length in range(min(self._longest - 1, len(text)), 0, -1):
-            if any(len(stop) > length and stop.startswith(text[-length:]) for stop in self._stop):
+            if text[-length:] in beginnings:
                 return length
         return 0
+
+
+@lru_cache(maxsize=256)
+def _beginnings(stop: tuple[str, ...]) -> frozenset[str]:
+    """Every proper beginning of every stop string. A client sends the same list each time."""
+    return frozenset(text[:length] for text in stop for length in range(1, len(text)))
