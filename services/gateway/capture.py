@@ -6,8 +6,9 @@ In: `Delta`s in the order in which they came. Out: `Visible` parts for the clien
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import cast
 
 from services.gateway.call import Call
 from services.gateway.chunks import Delta
@@ -22,7 +23,8 @@ IMPOSSIBLE = -9999.0
 _FINISH_REASONS = ("stop", "length", "abort", "error")
 
 
-class Visible(NamedTuple):
+@dataclass(slots=True)
+class Visible:
     """What a client may see of one delta."""
 
     index: int

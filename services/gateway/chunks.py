@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
 from services.gateway.errors import EngineFailed
 
 
-class Delta(NamedTuple):
+@dataclass(slots=True)  # not frozen: that would cost as much as all the rest of a token
+class Delta:
     """What one chunk adds to one choice. T = its new tokens; `token_ids` None: the engine did not say."""
 
     index: int
