@@ -7,7 +7,7 @@ postgres)
     as_postgres="setpriv --reuid=postgres --regid=postgres --clear-groups"
     if [ ! -s "$PGDATA/PG_VERSION" ]; then
         chown postgres "$PGDATA" && chmod 700 "$PGDATA"
-        $as_postgres initdb -D "$PGDATA" -U postgres >/dev/null
+        $as_postgres initdb -D "$PGDATA" -U postgres --encoding UTF8 --locale C.UTF-8 >/dev/null
         echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
         echo "CREATE ROLE \"$POSTGRES_USER\" LOGIN PASSWORD '$POSTGRES_PASSWORD'" |
             $as_postgres postgres --single -D "$PGDATA" postgres >/dev/null

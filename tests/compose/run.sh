@@ -20,8 +20,7 @@ if ! docker image inspect "$base" >/dev/null 2>&1; then
     tar -C "$root" -c . | docker import - "$base" >/dev/null
     rm -rf "$root"
 fi
-docker image inspect "$servers" >/dev/null 2>&1 ||
-    docker build --network host -q --build-arg BASE_IMAGE="$base" -t "$servers" -f tests/compose/servers.Dockerfile tests/compose
+docker build --network host -q --build-arg BASE_IMAGE="$base" -t "$servers" -f tests/compose/servers.Dockerfile tests/compose
 
 export TABWISE_BASE_IMAGE=$base TABWISE_POSTGRES_IMAGE=$servers TABWISE_REDIS_IMAGE=$servers \
     TABWISE_STORE_IMAGE=$servers TABWISE_PROMETHEUS_IMAGE=$servers
@@ -29,5 +28,7 @@ files=(-f docker-compose.yml -f tests/compose/override.yml)
 parts=(postgres redis store migrate engine gateway ingest trainer publisher prometheus) # no stand-in for Grafana
 "${compose[@]}" "${files[@]}" build "${parts[@]}"
 [ "${1:-}" = --keep ] || trap '"${compose[@]}" "${files[@]}" down -v' EXIT
+SECONDS=0
 "${compose[@]}" "${files[@]}" up -d "${parts[@]}"
+echo "started in $SECONDS s"
 "${PYTHON:-.venv/bin/python}" -m tests.compose.verify "${compose[*]}" "${files[@]}"

@@ -1,5 +1,6 @@
 """Looks at a compose stack that comes up, from the host: everything healthy, one completion and one feedback event,
-a version trained and published, and nothing reachable that should not be. Prints what it saw; exit 1 on a fault."""
+a version trained and published, figures for the whole dashboard, nothing reachable that should not be, and a crashed
+trainer that comes back and trains on. Prints what it saw; exit 1 on a fault."""
 
 from __future__ import annotations
 
@@ -12,9 +13,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-COMPOSE = sys.argv[1].split() + sys.argv[2:]
+from tests.compose.dashboard import queries, without_answer
+from tests.compose.stack import Stack
+
+STACK = Stack(sys.argv[1].split() + sys.argv[2:])
 KEY = os.environ.get("TABWISE_API_KEYS", "tabwise-dev-key").split(",")[0].split(":")[0]
 GATEWAY, INGEST, PROMETHEUS = "http://127.0.0.1:8081", "http://127.0.0.1:8082", "http://127.0.0.1:9090"
+SERVICES = ("gateway", "ingest", "engine", "trainer", "publisher")
+URLS = ["--gateway", GATEWAY, "--ingest", INGEST, "--key", KEY]
 
 
 def get(url: str, timeout_s: float = 5) -> tuple[int, str]:
@@ -29,22 +35,27 @@ def get(url: str, timeout_s: float = 5) -> tuple[int, str]:
         return 0, ""
 
 
+def fail(what: str) -> None:
+    """Ends the program with the stack's last words."""
+    STACK.show()
+    sys.exit(f"FAILED: {what}")
+
+
 def await_true(what: str, check: Callable[[], bool], timeout_s: float) -> None:
     """Waits for `check`, saying how long it took; ends the program if it does not come."""
     started = time.monotonic()
     while not check():
         if time.monotonic() - started > timeout_s:
-            subprocess.run([*COMPOSE, "ps"], check=False)
-            sys.exit(f"FAILED: {what}: not within {timeout_s:.0f} s")
+            fail(f"{what}: not within {timeout_s:.0f} s")
         time.sleep(1)
-    print(f"ok: {what} ({time.monotonic() - started:.0f} s)")
+    print(f"ok: {what} ({time.monotonic() - started:.0f} s)", flush=True)
 
 
-def run(what: str, command: list[str]) -> None:
+def run(what: str, *command: str) -> None:
     """Runs a client against the stack and shows what it prints."""
     print(f"-- {what}", flush=True)
-    if subprocess.run(command, check=False).returncode != 0:
-        sys.exit(f"FAILED: {what}")
+    if subprocess.run([sys.executable, "-m", *command, *URLS], check=False).returncode != 0:
+        fail(what)
 
 
 def live_targets() -> set[str]:
@@ -55,35 +66,35 @@ def live_targets() -> set[str]:
     return {t["labels"]["job"] for t in json.loads(body)["data"]["activeTargets"] if t["health"] == "up"}
 
 
-def live_version() -> int:
+def shown_version() -> int:
     """The newest version that shown completions came from, as ingest's statistics tell."""
     status, body = get(f"{INGEST}/v1/stats")
     return max((row["policy_version"] for row in json.loads(body)["versions"]), default=0) if status == 200 else 0
 
 
-def container_users() -> dict[str, str]:
-    """User id that each of our own containers runs as."""
-    services = ("gateway", "ingest", "engine", "trainer", "publisher")
-    return {
-        name: subprocess.run(
-            [*COMPOSE, "exec", "-T", name, "id", "-u"], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        for name in services
-    }
+def newer_than(version: int) -> bool:
+    """Whether developers were shown a newer one; some more typing makes it visible."""
+    if shown_version() > version:
+        return True
+    command = [sys.executable, "-m", "clients.developer", *URLS, "--events", "20", "--developers", "2"]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    return shown_version() > version
 
 
-def main() -> None:
-    """All checks in the order in which a user meets them."""
-    await_true("gateway ready", lambda: get(f"{GATEWAY}/ready")[0] == 200, 240)
-    await_true("ingest ready", lambda: get(f"{INGEST}/ready")[0] == 200, 120)
-    python = sys.executable
-    urls = ["--gateway", GATEWAY, "--ingest", INGEST, "--key", KEY]
-    run("test client", [python, "-m", "clients.check", *urls])
-    run("simulated developers", [python, "-m", "clients.developer", *urls, "--events", "160", "--developers", "4"])
-    await_true("a trained version shown to developers", _version_served, 240)
-    jobs = {"gateway", "ingest", "trainer", "publisher", "engine"}
-    await_true("Prometheus scrapes all five services", lambda: live_targets() >= jobs, 60)
-    users = container_users()
+def check_dashboard() -> None:
+    """Every question of the Grafana dashboard has an answer; rates need some scrapes first."""
+    asked, deadline = queries(), time.monotonic() + 60
+    while missing := [query for query in asked if without_answer(PROMETHEUS, query)]:
+        if time.monotonic() > deadline:
+            print(*(f"no data: {query.panel}: {query.expression}" for query in missing), sep="\n")
+            sys.exit(f"FAILED: {len(missing)} of the dashboard's {len(asked)} queries have no answer")
+        time.sleep(5)
+    print(f"ok: all {len(asked)} queries of the dashboard are answered")
+
+
+def check_walls() -> None:
+    """No container of ours runs as root, and the engine cannot be reached from outside."""
+    users = {service: STACK.user(service) for service in SERVICES}
     print(f"users: {users}")
     if "0" in users.values():
         sys.exit("FAILED: a container of ours runs as root")
@@ -95,14 +106,27 @@ def main() -> None:
     print("ok: the engine is reachable on the internal network alone")
 
 
-def _version_served() -> bool:
-    """Some more typing makes the new version visible."""
-    if live_version() > 0:
-        return True
-    urls = ["--gateway", GATEWAY, "--ingest", INGEST, "--key", KEY]
-    command = [sys.executable, "-m", "clients.developer", *urls, "--events", "20", "--developers", "2"]
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-    return live_version() > 0
+def check_crash() -> None:
+    """A trainer that dies is started again and trains the next version."""
+    before = shown_version()
+    STACK.crash("trainer")
+    await_true("Docker restarts a crashed trainer", lambda: STACK.restarts("trainer") > 0, 60)
+    await_true("all containers healthy again", STACK.all_well, 120)
+    await_true(f"a version after {before} shown to developers", lambda: newer_than(before), 240)
+
+
+def main() -> None:
+    """All checks in the order in which a user meets them."""
+    await_true("all containers healthy", STACK.all_well, 300)
+    await_true("gateway and ingest ready", lambda: get(f"{GATEWAY}/ready")[0] == get(f"{INGEST}/ready")[0] == 200, 60)
+    run("test client", "clients.check")
+    run("simulated developers", "clients.developer", "--events", "160", "--developers", "4")
+    await_true("a trained version shown to developers", lambda: newer_than(0), 240)
+    await_true("Prometheus scrapes all five services", lambda: live_targets() >= set(SERVICES), 60)
+    check_dashboard()
+    check_walls()
+    check_crash()
+    print(*sorted(f"{name}: {state}" for name, state in STACK.states().items()), sep="\n")
 
 
 if __name__ == "__main__":
