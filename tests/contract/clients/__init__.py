@@ -1,0 +1,1 @@
+"""The clients themselves, against a gateway: what they show, and what was recorded meanwhile."""

@@ -1,0 +1,93 @@
+"""`python -m services.gateway` in front of an engine, and what it recorded in Redis."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import redis
+
+from deploy.local.embedded import free_port
+from shared.contracts.generation import Generation
+from shared.contracts.names import STREAM_GENERATIONS
+
+KEY = "client-key"
+FAST = {"TABWISE_REPLICA_COOLDOWN_S": "0.05", "TABWISE_SHUTDOWN_GRACE_S": "1"}
+
+
+@dataclass
+class Gateway:
+    """One that runs. `api` is what an editor is given as its base URL."""
+
+    url: str
+    redis: redis.Redis
+
+    @property
+    def api(self) -> str:
+        return f"{self.url}/v1"
+
+    def generations(self, count: int) -> list[Generation]:
+        """Exactly `count` of them, in the order in which they were recorded."""
+        eventually(lambda: self.redis.xlen(STREAM_GENERATIONS) >= count)
+        entries: Any = self.redis.xrange(STREAM_GENERATIONS)
+        assert len(entries) == count
+        return [Generation.model_validate_json(fields[b"payload"]) for _, fields in entries]
+
+    def generation(self) -> Generation:
+        """The only one."""
+        (generation,) = self.generations(1)
+        return generation
+
+
+def eventually(condition: Callable[[], Any], limit_s: float = 10.0) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit_s} s"
+        time.sleep(0.01)
+
+
+@contextmanager
+def gateway_process(engine_url: str, redis_url: str, log: Path, **settings: str) -> Iterator[Gateway]:
+    """Serves for the length of the block; `settings` are `TABWISE_` variables without their prefix."""
+    port = free_port()
+    told = {
+        "API_KEYS": KEY,
+        "ENGINE_URLS": engine_url,
+        "REDIS_URL": redis_url,
+        "GATEWAY_PORT": str(port),
+    } | settings
+    environment = os.environ | FAST | {f"TABWISE_{name}": value for name, value in told.items()}
+    with log.open("ab") as output:
+        command = [sys.executable, "-m", "services.gateway"]
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _await_ready(url, process, log)
+        with redis.Redis.from_url(redis_url) as client:
+            yield Gateway(url, client)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) in (0, -signal.SIGTERM), log.read_text()[-2000:]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()[-2000:]
+        try:
+            return httpx.get(f"{url}/ready", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    eventually(ready, 30)
