@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from services.publisher.announcing import Announcer, NoAnnouncer
 from services.publisher.metrics import PublisherMetrics
 from services.publisher.probe import max_difference
 from services.publisher.replicas import EngineRefused, Replica
@@ -39,8 +40,17 @@ class Attempt:
 class Loader:
     """Loads versions that are in the serving folder already."""
 
-    def __init__(self, serving: ServingFolder, metrics: PublisherMetrics, *, probe_tolerance: float) -> None:
+    def __init__(
+        self,
+        serving: ServingFolder,
+        metrics: PublisherMetrics,
+        *,
+        probe_tolerance: float,
+        announcer: Announcer | None = None,
+    ) -> None:
+        """`announcer` None: nobody needs to know which replica is held."""
         self._serving = serving
+        self._announcer = announcer or NoAnnouncer()
         self._metrics = metrics
         self._tolerance = probe_tolerance
 
@@ -62,7 +72,12 @@ class Loader:
 
     @contextmanager
     def _held(self, replica: Replica, attempt: Attempt) -> Iterator[None]:
-        """Generation is paused inside the block. A failed resume becomes the attempt's error."""
+        """Generation is paused inside the block, and the gateways know. A failed resume becomes the attempt's error."""
+        with self._announcer.draining(replica.url), self._paused(replica, attempt):
+            yield
+
+    @contextmanager
+    def _paused(self, replica: Replica, attempt: Attempt) -> Iterator[None]:
         try:
             replica.pause()
         except TabwiseError as error:

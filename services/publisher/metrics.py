@@ -45,5 +45,11 @@ class PublisherMetrics:
         """Between the learner's figure and the engine's."""
         self.bytes = counter("uploaded_bytes", "Bytes of uploaded versions.")
         """Without the learner's own state, which stays where it is."""
+        self.announcements = counter(
+            "announcements",
+            "Notices to the gateways (draining, serving), by whether Redis took them.",
+            ["state", "result"],
+        )
+        """`sent` or `failed`; a publish goes on either way."""
         self.pinned = gauge("pinned", "1 while an operator has pinned a version.")
         """Newer versions are stored and not served meanwhile."""

@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy import Engine
 
 from services.publisher import repository
+from services.publisher.announcing import Announcer
 from services.publisher.loading import Attempt, Loader
 from services.publisher.metrics import PublisherMetrics
 from services.publisher.replicas import EngineRefused, Replica, version_of
@@ -52,6 +53,7 @@ class Rollout:
         database: Engine,
         store: CheckpointStore,
         metrics: PublisherMetrics,
+        announcer: Announcer | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._settings = settings
@@ -60,7 +62,7 @@ class Rollout:
         self._metrics = metrics
         self._clock = clock
         self._serving = ServingFolder(store, Path(settings.serving_root), settings.engine_serving_root)
-        self._loader = Loader(self._serving, metrics, probe_tolerance=settings.probe_tolerance)
+        self._loader = Loader(self._serving, metrics, probe_tolerance=settings.probe_tolerance, announcer=announcer)
 
     def reconcile(self) -> Outcome:
         """One look. Raises `TemporaryError` while the database is away."""

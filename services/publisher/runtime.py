@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
+from services.publisher.announcing import Announcer, NoAnnouncer, RedisAnnouncer
 from services.publisher.metrics import PublisherMetrics
 from services.publisher.rollout import Rollout
 from services.publisher.settings import PublisherSettings
@@ -36,8 +37,17 @@ class Runtime:
         self._open.callback(server.shutdown)
         database = make_engine(settings.database_url)
         self._open.callback(database.dispose)
-        self.rollout = Rollout(settings=settings, database=database, store=store, metrics=self.metrics)
+        self.rollout = Rollout(
+            settings=settings, database=database, store=store, metrics=self.metrics, announcer=self._announcer()
+        )
         log.info("publisher ready", engines=len(settings.engines))
+
+    def _announcer(self) -> Announcer:
+        if len(self.settings.engines) < 2:
+            return NoAnnouncer()
+        announcer = RedisAnnouncer(self.settings.redis_url, self.metrics, longest_s=self.settings.longest_drain_s)
+        self._open.callback(announcer.close)
+        return announcer
 
     def stop(self) -> None:
         """Close what was opened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import SettingsConfigDict
 
+from shared.contracts.replicas import normal_url
 from shared.kit.errors import SettingsError
 from shared.kit.settings import ServiceSettings
 from shared.storage import StorageConfig
@@ -23,6 +24,8 @@ class PublisherSettings(ServiceSettings):
     database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"
     broker_url: str = "redis://127.0.0.1:6379/1"
     """Celery's broker."""
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """Where the gateways listen for which replica is about to be held; unused with a single replica."""
     engine_urls: str = "http://127.0.0.1:8000"
     """Replicas, separated by commas. A new version is tried on the first one first."""
     served_model_name: str = "tabwise"
@@ -60,7 +63,12 @@ class PublisherSettings(ServiceSettings):
     @property
     def engines(self) -> list[str]:
         """Base URLs of the replicas."""
-        return [url.strip().rstrip("/") for url in self.engine_urls.split(",") if url.strip()]
+        return [normal_url(url) for url in self.engine_urls.split(",") if url.strip()]
+
+    @property
+    def longest_drain_s(self) -> float:
+        """Longer than a replica can be held: pause, load, resume."""
+        return self.load_timeout_s + 5 * self.admin_timeout_s
 
     @property
     def storage(self) -> StorageConfig:
