@@ -117,7 +117,14 @@ def test_draining_ends_by_word_by_time_and_with_redis() -> None:
     clock = Clock()
     router = a_router(clock=clock)
     a, *_ = router.replicas
-    for end in (lambda: router.drain(a.url, 0), router.nothing_drains, lambda: setattr(clock, "now", clock.now + 10)):
+
+    def time_passes() -> None:
+        clock.now += 10
+
+    def it_serves() -> None:
+        router.drain(a.url, 0)
+
+    for end in (it_serves, router.nothing_drains, time_passes):
         router.drain(a.url, 10)
         assert router.draining(a)
         assert router.candidates("x")[-1] is a
