@@ -20,25 +20,21 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T], limit_s: f
 
     `receive` must have given out the request's body already. A client that does not read for `limit_s` is gone too.
     """
-    task = asyncio.create_task(work)
-    listener = asyncio.create_task(_hung_up(receive))
+    scope = asyncio.timeout(limit_s)
     try:
-        await asyncio.wait({task, listener}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientGone
-    finally:
-        for other in (task, listener):
-            await _cancel(other)
+        async with scope:
+            listener = asyncio.create_task(_end_on_disconnect(receive, scope))
+            try:
+                return await work
+            finally:
+                listener.cancel()
+    except TimeoutError:
+        if scope.expired():
+            raise ClientGone from None
+        raise
 
 
-async def _hung_up(receive: Receive) -> None:
+async def _end_on_disconnect(receive: Receive, scope: asyncio.Timeout) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _cancel(task: asyncio.Task[Any]) -> None:
-    if task.done():
-        return
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    scope.reschedule(asyncio.get_running_loop().time())
