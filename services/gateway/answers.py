@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Protocol
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.capture import Capture, Visible
+from services.gateway.capture import Visible
 from services.gateway.completion import Completion
 from services.gateway.errors import EngineFailed, broken_off
 from services.gateway.hangup import ClientGone, unless_gone
-from services.gateway.sse import DONE, encode
-
-
-class ChunkWriter(Protocol):
-    """A protocol's way of saying what was sampled."""
-
-    def chunk(self, visible: Visible) -> bytes | None: ...
-
-    def usage_chunk(self, capture: Capture) -> bytes: ...
+from services.gateway.protocols.common import Writer
+from services.gateway.sse import encode
 
 
 class StreamedAnswer(Response):
@@ -30,7 +22,7 @@ class StreamedAnswer(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, completion: Completion, writer: ChunkWriter, limit_s: float) -> None:
+    def __init__(self, completion: Completion, writer: Writer, limit_s: float) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._completion = completion
@@ -63,9 +55,8 @@ class StreamedAnswer(Response):
         except EngineFailed as error:
             yield orjson.dumps(broken_off(error.kind).body())
             return
-        if self._completion.call.include_usage:
-            yield self._writer.usage_chunk(self._completion.capture)
-        yield DONE
+        for event in self._writer.tail(self._completion.finished()):
+            yield event
 
 
 async def collect(completion: Completion) -> list[Visible]:

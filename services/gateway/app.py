@@ -13,10 +13,12 @@ from prometheus_client import CollectorRegistry
 from services.gateway.admission import Admission, ReleaseSlots
 from services.gateway.completion import Parts
 from services.gateway.emitter import Emitter
+from services.gateway.forward import Forward
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.openapi import install_openapi
 from services.gateway.pool import DrainListener, Prober
 from services.gateway.router import Health, Router, make_replicas
-from services.gateway.routes import Routes
+from services.gateway.routes import MODELS, Routes
 from services.gateway.settings import GatewaySettings
 from services.gateway.upstream import Upstream
 from shared.keys import KeyRing
@@ -60,6 +62,7 @@ def create_app(settings: GatewaySettings, *, streams: Streams | None = None) -> 
     install_error_handlers(app)
     install_probes(app, registry, ready)
     app.include_router(Routes(parts, keys, Admission(settings, metrics)).router)
+    install_openapi(app, MODELS)
     return app
 
 
@@ -74,6 +77,8 @@ async def _open(
     stack.push_async_callback(emitter.stop)
     upstream = Upstream.create(settings)
     stack.push_async_callback(upstream.close)
+    forward = Forward.create(settings.engine_connect_timeout_s)
+    stack.push_async_callback(forward.close)
     router = _router(settings)
     metrics.watch(router)
     if len(router.replicas) > 1:
@@ -83,7 +88,7 @@ async def _open(
             task.start()
             stack.push_async_callback(task.stop)
     stack.push_async_callback(_let_end, router)
-    return Parts(settings, upstream, router, emitter, metrics)
+    return Parts(settings, upstream, router, emitter, metrics, forward)
 
 
 def _router(settings: GatewaySettings) -> Router:

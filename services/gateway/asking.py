@@ -25,7 +25,7 @@ _AFFINITY_CHARACTERS = 256
 
 def affinity_of(call: Call) -> str:
     """Requests with the same value likely share a prompt prefix: one project's one file."""
-    return f"{call.project_id}\n{call.prompt[:_AFFINITY_CHARACTERS]}"
+    return f"{call.project_id}\n{call.path or call.prompt[:_AFFINITY_CHARACTERS]}"
 
 
 class Asking:

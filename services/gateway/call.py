@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from services.gateway.fitting import FimSource
+from services.gateway.settings import GatewaySettings
 from shared.contracts.generation import Sampling
+from shared.fim import SPECIAL_TOKENS
+
+_SHORTEST_PROMPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asks, and when."""
+
+    key_id: str
+    project_id: str
+    created_at: datetime
+    arrived_s: float
+    """On the monotonic clock."""
+
+
+Enough = Callable[[str, float], bool]
+"""Whether a choice may end here, from its text and the seconds since the first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +54,46 @@ class Call:
     """The edited file, where the protocol tells its name."""
     language: str | None = None
     """As the editor calls it."""
+    fim: FimSource | None = None
+    """What the prompt was made of, where the gateway made it; None: the client did, and nobody may change it."""
+    enough: Enough | None = None
+    """Ends choices before the engine does; None: it never does."""
     distorting: Mapping[str, Any] = field(default_factory=dict)
     """Fields passed on that bend the distribution (penalties, `logit_bias`): the learner cannot recompute it."""
+
+    def shorter(self) -> Call | None:
+        """The same with a prompt half as long, for an engine to which it was too long; None: it cannot be cut."""
+        if self.fim is None or len(self.prompt) < _SHORTEST_PROMPT:
+            return None
+        return replace(self, prompt=self.fim.prompt(len(self.prompt) // 2))
+
+
+def make_call(
+    origin: Origin,
+    settings: GatewaySettings,
+    protocol: str,
+    model: str,
+    sampling: Sampling,
+    prompt: str | FimSource,
+    **more: Any,
+) -> Call:
+    """A call with an id of its own. A `FimSource` is written out, as long as the engine's context allows."""
+    fim = prompt if isinstance(prompt, FimSource) else None
+    return Call(
+        request_id=f"cmpl-{uuid.uuid4().hex}",
+        created_at=origin.created_at,
+        arrived_s=origin.arrived_s,
+        key_id=origin.key_id,
+        project_id=origin.project_id,
+        protocol=protocol,
+        client_model=model,
+        prompt=prompt if isinstance(prompt, str) else prompt.prompt(settings.max_prompt_chars),
+        sampling=sampling,
+        path=fim.path if fim else None,
+        language=fim.language if fim else None,
+        fim=fim,
+        **more,
+    )
 
 
 def engine_body(call: Call, model: str) -> dict[str, Any]:
@@ -54,7 +113,7 @@ def engine_body(call: Call, model: str) -> dict[str, Any]:
         "repetition_penalty": 1.0,
         "stop": list(sampling.stop),
         "include_stop_str_in_output": True,
-        "skip_special_tokens": not any(stop.startswith("<|") for stop in sampling.stop),
+        "skip_special_tokens": not any(map(_is_special, sampling.stop)),
         "stream": True,
         "return_token_ids": True,
         "logprobs": call.top_logprobs or 0,
@@ -62,3 +121,8 @@ def engine_body(call: Call, model: str) -> dict[str, Any]:
     if sampling.seed is not None:
         body["seed"] = sampling.seed
     return body | dict(call.distorting)
+
+
+def _is_special(stop: str) -> bool:
+    """Whether the engine only finds `stop` in text that shows special tokens."""
+    return stop.startswith("<|") or stop in SPECIAL_TOKENS

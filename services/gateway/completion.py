@@ -18,7 +18,9 @@ from services.gateway.capture import Capture, Visible
 from services.gateway.chunks import Delta, parse_chunk
 from services.gateway.emitter import Emitter
 from services.gateway.errors import EngineFailed
+from services.gateway.forward import Forward
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.protocols.common import Finished
 from services.gateway.router import Replica, Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.upstream import Upstream
@@ -34,6 +36,7 @@ class Parts:
     router: Router
     emitter: Emitter
     metrics: GatewayMetrics
+    forward: Forward
 
 
 class Completion:
@@ -71,7 +74,7 @@ class Completion:
             for visible in self._add(asking.first):
                 yield visible
             async with aclosing(asking.answer.events()) as events:
-                while not self.capture.finished:
+                while not self._enough():
                     for visible in self._add(parse_chunk(await anext(events))):
                         yield visible
         except (EngineFailed, StopAsyncIteration) as error:
@@ -79,6 +82,18 @@ class Completion:
             self._failed = True
             asking.failed(failure)
             raise failure from None
+
+    def _enough(self) -> bool:
+        """Whether all choices are at their end, or where the protocol lets them end."""
+        enough = self.call.enough
+        if enough is None or self._first_token_s is None:
+            return self.capture.finished
+        seconds = self._elapsed() - self._first_token_s
+        return all(c.finish_reason is not None or enough(c.text, seconds) for c in self.capture.choices)
+
+    def finished(self) -> Finished:
+        """What there is, at the end."""
+        return Finished(self.capture, self._first_token_s, self._elapsed())
 
     def _add(self, deltas: list[Delta]) -> list[Visible]:
         if deltas and self._first_token_s is None:
@@ -94,9 +109,9 @@ class Completion:
         return True
 
     async def settle(self) -> None:
-        """After the last token has been passed on."""
+        """After the last token has been passed on. An answer that goes on is not waited for: `end` hangs up."""
         answer = self._opened().answer
-        if answer is not None:
+        if answer is not None and self.capture.finished:
             await answer.settle()
 
     def end(self, *, client_gone: bool = False, refused: bool = False) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from shared.kit.errors import TemporaryError
 from shared.web.errors import ApiError
 
+TOO_LONG = "context_length_exceeded"
+
 
 class EngineFailed(TemporaryError):
     """`kind` is a metric label. An answer that broke off: `reset` (the connection did), `truncated` (it just ended),
@@ -53,5 +55,5 @@ def refused(status: int, message: str, param: str | None) -> ApiError:
     """The engine's own 4xx in our shape."""
     message = message.replace("overloaded", "busy").replace("Overloaded", "Busy")
     if "context length" in message or param in ("input_tokens", "input_text"):
-        return ApiError(400, "context_length_exceeded", message, param="prompt")
+        return ApiError(400, TOO_LONG, message, param="prompt")
     return ApiError(status, "refused_by_engine", message, param=param)

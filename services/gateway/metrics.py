@@ -23,6 +23,10 @@ class GatewayMetrics:
             "tabwise_gateway_requests_total", "Completion requests answered", ["status", "stream"], registry=registry
         )
         """By HTTP status (499: the client hung up first; 200: the answer began) and whether streamed."""
+        self.passed_on = Counter(
+            "tabwise_gateway_passed_on_total", "Requests passed on to others", ["route", "status"], registry=registry
+        )
+        """`chat` or `events`, by HTTP status."""
         self.in_flight = Gauge(
             "tabwise_gateway_completions_in_flight", "Completions being generated", registry=registry
         )

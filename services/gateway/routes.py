@@ -1,120 +1,137 @@
-"""The HTTP routes: authenticate, parse, open the completion, hand it to its answer."""
+"""The HTTP routes: which path speaks which protocol. What they have in common is the handler's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from services.gateway.admission import SLOT, Admission
-from services.gateway.answers import StreamedAnswer, collect
-from services.gateway.capture import Visible
-from services.gateway.completion import Completion, Parts
-from services.gateway.errors import EngineFailed, unavailable
-from services.gateway.hangup import ClientGone, unless_gone
-from services.gateway.protocols import openai
-from shared.keys import Key, KeyRing
-from shared.kit.clock import utc_now
-from shared.web.errors import ApiError
+from services.gateway.admission import Admission
+from services.gateway.chatting import chat
+from services.gateway.completion import Parts
+from services.gateway.forward import NobodyThere
+from services.gateway.handler import Handler
+from services.gateway.openapi import COMPLETION_ERRORS, EVENT_ERRORS, LOOK_ERRORS, answers, request_of
+from services.gateway.protocols import llamacpp, mistral, openai, tabby
+from services.gateway.protocols.chat import ChatRequest, read_chat
+from shared.keys import KeyRing
 
-T = TypeVar("T")
-CLIENT_GONE = 499
-_SLACK_S = 10.0
-"""A client may read this much slower than the engine may take."""
+MODELS: tuple[type[BaseModel], ...] = (
+    openai.CompletionRequest,
+    mistral.FimRequest,
+    tabby.TabbyRequest,
+    tabby.TabbyEvent,
+    llamacpp.InfillRequest,
+    ChatRequest,
+)
+_EVENT_HEADERS = ("authorization", "api-key", "x-project-id", "content-type", "user-agent")
 
 
 class Routes:
-    """`POST /v1/completions` and `GET /v1/models`."""
+    """All of them, on one router."""
 
     def __init__(self, parts: Callable[[], Parts], keys: KeyRing, admission: Admission) -> None:
-        self._parts = parts
-        self._keys = keys
-        self._admission = admission
+        self._handler = Handler(parts, keys, admission)
         self._created = int(time.time())
         self.router = APIRouter()
+        self._completion("/v1/completions", self.completions, openai.CompletionRequest, tabby.TabbyRequest)
+        self._completion("/v1/fim/completions", self.fim, mistral.FimRequest)
+        self._completion("/infill", self.infill, llamacpp.InfillRequest)
+        self._completion("/v1/chat/completions", self.chat, ChatRequest)
+        self._look("/v1/models", self.models, "The served model and its aliases.")
+        self._look("/v1/models/{model:path}", self.model, "Any name: all are served by the live policy.")
+        self._look("/v1/health", self.tabby_health, "Tabby's health.", "GET", "POST")
+        self._look("/v1beta/server_setting", self.tabby_setting, "Tabby's settings for its plugins.")
+        self._event("/v1/events", self.tabby_event)
+
+    def _completion(self, path: str, endpoint: Callable[..., Any], *requests: type[BaseModel]) -> None:
         self.router.add_api_route(
-            "/v1/completions",
-            self.completions,
+            path,
+            endpoint,
             methods=["POST"],
             response_class=Response,
-            openapi_extra=_request_schema(),
+            openapi_extra=request_of(*requests),
+            responses=answers("The completion.", streamed=True, errors=COMPLETION_ERRORS),
         )
-        self.router.add_api_route("/v1/models", self.models, methods=["GET"])
 
-    async def models(self, request: Request) -> JSONResponse:
-        """The one model that is served, whatever its version."""
-        self._authenticate(request)
-        return JSONResponse(openai.models(self._parts().settings.served_model_name, self._created))
+    def _look(self, path: str, endpoint: Callable[..., Any], says: str, *methods: str) -> None:
+        for method in methods or ("GET",):
+            self.router.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                response_class=JSONResponse,
+                operation_id=f"{endpoint.__name__}_{method.lower()}",
+                responses=answers(says, errors=LOOK_ERRORS),
+            )
+
+    def _event(self, path: str, endpoint: Callable[..., Any]) -> None:
+        self.router.add_api_route(
+            path,
+            endpoint,
+            methods=["POST"],
+            response_class=Response,
+            openapi_extra=request_of(tabby.TabbyEvent),
+            responses=answers("Stored; the body is empty.", errors=EVENT_ERRORS),
+        )
 
     async def completions(self, request: Request) -> Response:
-        """One completion, streamed or whole."""
-        return await self._counted(request, self._completions)
+        """OpenAI's completions, and Tabby's: a body with `segments` is Tabby's."""
+        is_tabby = tabby.is_tabby(await request.body())
+        return await self._handler.complete(request, tabby.begin if is_tabby else openai.begin)
 
-    async def _completions(self, request: Request) -> Response:
-        arrived_s, now = time.monotonic(), utc_now()
-        parts = self._parts()
-        key = self._authenticate(request)
-        request.scope[SLOT] = self._admission.enter(key)
-        project_id = key.project(request.headers.get("x-project-id"))
-        body = openai.parse(await request.body())
-        request.state.stream = bool(body.stream)
-        call = openai.to_call(body, key, project_id, parts.settings, now=now, arrived_s=arrived_s)
-        completion = Completion(call, parts)
-        limit_s = parts.settings.engine_total_timeout_s + _SLACK_S
-        writer = openai.Writer(call)
-        if call.stream:
-            await self._guarded(request, completion, completion.open(), limit_s)
-            return StreamedAnswer(completion, writer, limit_s)
-        seen = await self._guarded(request, completion, self._whole(completion), limit_s)
-        completion.end()
-        return Response(writer.answer(completion.capture, seen), media_type="application/json")
+    async def fim(self, request: Request) -> Response:
+        """Mistral's fill-in-the-middle."""
+        return await self._handler.complete(request, mistral.begin)
 
-    async def _whole(self, completion: Completion) -> list[Visible]:
-        await completion.open()
-        return await collect(completion)
+    async def infill(self, request: Request) -> Response:
+        """llama.cpp's fill-in-the-middle."""
+        return await self._handler.complete(request, llamacpp.begin)
 
-    async def _guarded(
-        self, request: Request, completion: Completion, work: Coroutine[Any, Any, T], limit_s: float
-    ) -> T:
-        """`work`, its failures as answers; the completion ends with it unless it succeeds."""
+    async def chat(self, request: Request) -> Response:
+        """Passed on to `chat_url`, or to the engine."""
+        origin = self._handler.enter(request)
+        body = await request.body()
+        work = chat(self._handler.parts, body, read_chat(body), origin.project_id)
+        return await self._handler.passed_on(request, "chat", work)
+
+    async def models(self, request: Request) -> JSONResponse:
+        """The one model that is served, whatever its version, and the names that it is also known by."""
+        self._handler.authenticate(request, "complete")
+        return JSONResponse(openai.model_list(self._handler.parts.settings.model_names, self._created))
+
+    async def model(self, request: Request, model: str) -> JSONResponse:
+        """Any name is served."""
+        self._handler.authenticate(request, "complete")
+        served = self._handler.parts.settings.served_model_name
+        return JSONResponse(openai.model_card(model, served, self._created))
+
+    async def tabby_health(self, request: Request) -> JSONResponse:
+        """Tabby's plugins ask before anything else."""
+        self._handler.authenticate(request, "complete")
+        return JSONResponse(tabby.health(self._handler.parts.settings.served_model_name))
+
+    async def tabby_setting(self, request: Request) -> JSONResponse:
+        """What a server tells Tabby's plugins to do."""
+        self._handler.authenticate(request, "complete")
+        return JSONResponse(tabby.SERVER_SETTING)
+
+    async def tabby_event(self, request: Request) -> Response:
+        """Tabby's view, select and dismiss, passed on to ingest; its answer is ours."""
+        self._handler.authenticate(request, "feedback")
+        return await self._handler.passed_on(request, "events", self._to_ingest(request, await request.body()))
+
+    async def _to_ingest(self, request: Request, body: bytes) -> Response:
+        parts = self._handler.parts
+        query = f"?{request.url.query}" if request.url.query else ""
+        headers = {name: request.headers[name] for name in _EVENT_HEADERS if name in request.headers}
+        url = f"{parts.settings.ingest_url}/v1/events/tabby{query}"
         try:
-            return await unless_gone(request.receive, work, limit_s)
-        except ClientGone:
-            completion.end(client_gone=True)
-            raise
-        except ApiError:
-            completion.end(refused=True)
-            raise
-        except EngineFailed as error:
-            completion.end()
-            raise unavailable(error.kind) from None
-        except BaseException:
-            completion.end()
-            raise
-
-    def _authenticate(self, request: Request) -> Key:
-        return self._keys.authenticate(request.headers.get("authorization"), request.headers.get("api-key"), "complete")
-
-    async def _counted(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
-        status = 500
-        try:
-            response = await handler(request)
-            status = response.status_code
-            return response
-        except ApiError as error:
-            status = error.status
-            raise
-        except ClientGone:
-            status = CLIENT_GONE
-            return Response(status_code=CLIENT_GONE)
-        finally:
-            stream = getattr(request.state, "stream", False)
-            self._parts().metrics.requests.labels(str(status), "true" if stream else "false").inc()
-
-
-def _request_schema() -> dict[str, object]:
-    schema = openai.CompletionRequest.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+            status, answer, kind = await parts.forward.post_whole(url, body, headers, parts.settings.ingest_timeout_s)
+        except NobodyThere:
+            raise tabby.events_away() from None
+        return Response(answer, status, media_type=kind)

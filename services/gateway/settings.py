@@ -164,6 +164,11 @@ class GatewaySettings(ServiceSettings):
         aliases = (alias.strip() for alias in self.model_aliases.split(","))
         return list(dict.fromkeys([self.served_model_name, *filter(None, aliases)]))
 
+    def explores_fully(self, project_id: str) -> bool:
+        """Whether no token may be cut off in this project."""
+        explored = self.exploration.get(project_id)
+        return explored is not None and explored.full_support
+
     @property
     def max_prompt_chars(self) -> int:
         """How long a prompt may be that leaves room for the longest completion."""

@@ -13,9 +13,25 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 log = structlog.get_logger()
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong and what to do about it. Never contains code."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(BaseModel):
+    """The one shape, for OpenAPI documents."""
+
+    error: ErrorDetail
 
 
 class ApiError(Exception):

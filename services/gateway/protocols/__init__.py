@@ -1,1 +1,1 @@
-"""What clients say: one module per protocol, each turning its requests into a `Call` and deltas into its answers."""
+"""One module per client protocol. Each has `begin`: bytes of a request → a `Call` and its `Writer`. All pure."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.gateway.capture import Capture
 from services.gateway.chunks import parse_chunk
-from services.gateway.protocols.openai import Writer
+from services.gateway.protocols.openai import CompletionWriter
 from services.gateway.sse import DONE, SseDecoder
 from shared.contracts.generation import Generation
 from tests.unit.gateway.support import a_call
@@ -39,7 +39,7 @@ STREAM = b"".join(
 
 def run(pieces: list[bytes]) -> tuple[list[str], list[Generation]]:
     call = a_call(n=2, stop=["/src/", "```"])
-    decoder, capture, writer = SseDecoder(), Capture(call), Writer(call)
+    decoder, capture, writer = SseDecoder(), Capture(call), CompletionWriter(call)
     text = ["", ""]
     for piece in pieces:
         for payload in decoder.feed(piece):

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.call import Call, engine_body
+from services.gateway.call import Call, Origin, engine_body
 from services.gateway.protocols import openai
 from services.gateway.settings import GatewaySettings
-from shared.keys import Key
+from shared.fim import FAMILIES, render, stop_strings
 from shared.web.errors import ApiError
 from tests.unit.gateway.support import NOW
 
-KEY = Key("key-1", None)
+ORIGIN = Origin("key-1", "default", NOW, 0.0)
 
 
 def parsed(body: dict[str, Any], **settings: Any) -> Call:
     request = openai.parse(json.dumps({"model": "m", "prompt": "p"} | body).encode())
-    return openai.to_call(request, KEY, "default", GatewaySettings(**settings), now=NOW, arrived_s=0.0)
+    return openai.to_call(request, ORIGIN, GatewaySettings(**settings))
 
 
 def refusal(body: dict[str, Any]) -> ApiError:
@@ -68,7 +68,29 @@ def test_a_suffix_makes_qwens_prompt() -> None:
     call = parsed({"prompt": "a {suffix}", "suffix": "b {prefix}"})
 
     assert call.prompt == "<|fim_prefix|>a {suffix}<|fim_suffix|>b {prefix}<|fim_middle|>"
-    assert parsed({"suffix": ""}).prompt == "p"
+    assert parsed({"suffix": None}).prompt == "p"
+    assert call.sampling.stop == stop_strings("qwen")
+
+
+def test_at_the_end_of_a_file_it_is_continues_prompt() -> None:
+    assert parsed({"suffix": ""}).prompt == "<|fim_prefix|>p<|fim_suffix|>\n<|fim_middle|>"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_familys_prompt(family: str) -> None:
+    call = parsed({"prompt": "a", "suffix": "b", "stop": ["x", stop_strings(family)[0]]}, fim_template=family)
+
+    assert call.prompt == render(family, "a", "b")
+    assert call.sampling.stop[:1] == ("x",)
+    assert sorted(call.sampling.stop) == sorted({"x", *stop_strings(family)})
+    assert engine_body(call, "tabwise")["skip_special_tokens"] is False
+
+
+def test_too_many_stop_strings_beside_the_models_own() -> None:
+    stop = [f"s{number}" for number in range(60)]
+
+    assert parsed({"stop": stop}).sampling.stop == tuple(stop)
+    assert refusal({"stop": stop, "suffix": "b"}).param == "stop"
 
 
 def test_a_list_of_one_prompt() -> None:
