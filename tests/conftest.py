@@ -9,9 +9,17 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+import structlog
 
 from deploy.local.embedded import EmbeddedPostgres, EmbeddedRedis, free_port, running
 from migrations.upgrade import upgrade
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """structlog's default paints them, which takes seconds for one deep stack."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
 
 
 @pytest.fixture(scope="session")
