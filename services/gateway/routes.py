@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from services.gateway.admission import Admission
+from services.gateway.call import Origin
 from services.gateway.chatting import chat
 from services.gateway.completion import Parts
 from services.gateway.forward import NobodyThere
@@ -18,6 +19,8 @@ from services.gateway.handler import Handler
 from services.gateway.openapi import COMPLETION_ERRORS, EVENT_ERRORS, LOOK_ERRORS, answers, request_of
 from services.gateway.protocols import llamacpp, mistral, openai, tabby
 from services.gateway.protocols.chat import ChatRequest, read_chat
+from services.gateway.protocols.common import Begun
+from services.gateway.settings import GatewaySettings
 from shared.keys import KeyRing
 
 MODELS: tuple[type[BaseModel], ...] = (
@@ -80,9 +83,8 @@ class Routes:
         )
 
     async def completions(self, request: Request) -> Response:
-        """OpenAI's completions, and Tabby's: a body with `segments` is Tabby's."""
-        is_tabby = tabby.is_tabby(await request.body())
-        return await self._handler.complete(request, tabby.begin if is_tabby else openai.begin)
+        """OpenAI's completions, and Tabby's."""
+        return await self._handler.complete(request, _openai_or_tabby)
 
     async def fim(self, request: Request) -> Response:
         """Mistral's fill-in-the-middle."""
@@ -135,3 +137,8 @@ class Routes:
         except NobodyThere:
             raise tabby.events_away() from None
         return Response(answer, status, media_type=kind)
+
+
+def _openai_or_tabby(body: bytes, origin: Origin, settings: GatewaySettings) -> Begun | bytes:
+    """A body with `segments` is Tabby's."""
+    return (tabby.begin if tabby.is_tabby(body) else openai.begin)(body, origin, settings)
