@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import orjson
@@ -39,32 +38,25 @@ class StreamedAnswer(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(self._events()) as events:
-            async for event in events:
-                await send({"type": "http.response.body", "body": encode(event), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        await self._completion.settle()
-
-    async def _events(self) -> AsyncGenerator[bytes, None]:
         try:
-            async with aclosing(self._completion.visibles()) as visibles:
-                async for visible in visibles:
-                    chunk = self._writer.chunk(visible)
-                    if chunk is not None:
-                        yield chunk
+            async with aclosing(self._completion.visibles()) as batches:
+                async for visibles in batches:
+                    events = b"".join(encode(chunk) for chunk in map(self._writer.chunk, visibles) if chunk is not None)
+                    if events:
+                        await send({"type": "http.response.body", "body": events, "more_body": True})
+            tail = self._writer.tail(self._completion.finished())
         except EngineFailed as error:
-            yield orjson.dumps(broken_off(error.kind).body())
-            return
-        for event in self._writer.tail(self._completion.finished()):
-            yield event
+            tail = [orjson.dumps(broken_off(error.kind).body())]
+        await send({"type": "http.response.body", "body": b"".join(map(encode, tail)), "more_body": False})
+        await self._completion.settle()
 
 
 async def collect(completion: Completion) -> list[Visible]:
     """All of it; from another replica where one breaks off, because nothing was sent yet. Raises `EngineFailed`."""
     while True:
         try:
-            async with aclosing(completion.visibles()) as visibles:
-                seen = [visible async for visible in visibles]
+            async with aclosing(completion.visibles()) as batches:
+                seen = [visible async for batch in batches for visible in batch]
         except EngineFailed:
             if not await completion.again():
                 raise

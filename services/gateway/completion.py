@@ -66,21 +66,25 @@ class Completion:
         )
         await self._asking.open()
 
-    async def visibles(self) -> AsyncGenerator[Visible, None]:
-        """What the client may see, as it comes. Raises `EngineFailed`."""
+    async def visibles(self) -> AsyncGenerator[list[Visible], None]:
+        """What the client may see, as it comes; together what came together. Raises `EngineFailed`."""
         asking = self._opened()
         assert asking.answer is not None
+        seen = self._add(asking.first)
         try:
-            for visible in self._add(asking.first):
-                yield visible
-            async with aclosing(asking.answer.events()) as events:
+            async with aclosing(asking.answer.batches()) as batches:
                 while not self._enough():
-                    for visible in self._add(parse_chunk(await anext(events))):
-                        yield visible
+                    yield seen
+                    seen = []
+                    for event in await anext(batches):
+                        seen += self._add(parse_chunk(event))
+            yield seen
         except (EngineFailed, StopAsyncIteration) as error:
             failure = error if isinstance(error, EngineFailed) else EngineFailed("truncated")
             self._failed = True
             asking.failed(failure)
+            if seen:
+                yield seen
             raise failure from None
 
     def _enough(self) -> bool:

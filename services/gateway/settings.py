@@ -99,6 +99,8 @@ class GatewaySettings(ServiceSettings):
     probe_interval_s: float = Field(default=2.0, gt=0)
     """How often each replica's `/health` is asked, where there are several."""
 
+    capture: bool = True
+    """False: completions are served and nothing is recorded, so nothing is learnt."""
     capture_queue_size: int = Field(default=4096, ge=1)
     """Generations that wait for Redis in memory; what comes on top is dropped and counted."""
     capture_batch_size: int = Field(default=128, ge=1)

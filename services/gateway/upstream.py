@@ -27,7 +27,7 @@ _IDLE_S = 4.0
 
 
 class EngineAnswer:
-    """One open answer. `first` is its first event, which has been received; `events` are the others."""
+    """One open answer. `first` is its first event, which has been received; `batches` are the others."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.first = b""
@@ -48,14 +48,13 @@ class EngineAnswer:
         """From now on `EngineFailed` where no byte comes for `gap_s`, or the answer goes on after `deadline_s`."""
         self._watch = Watch(self._response.content, gap_s, deadline_s)
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        """Payloads up to `[DONE]`. Raises `EngineFailed` where the answer ends without that."""
-        while True:
-            for event in self._ready:
-                if event == DONE:
-                    return
-                yield event
+    async def batches(self) -> AsyncGenerator[list[bytes], None]:
+        """Payloads up to `[DONE]`, those together that came together. Raises `EngineFailed` where that is missing."""
+        while DONE not in self._ready:
+            if self._ready:
+                yield self._ready
             self._ready = await self._receive()
+        yield self._ready[: self._ready.index(DONE)]
 
     async def _receive(self) -> list[bytes]:
         watch = self._watch
