@@ -65,7 +65,8 @@ class Call:
         """The same with a prompt half as long, for an engine to which it was too long; None: it cannot be cut."""
         if self.fim is None or len(self.prompt) < _SHORTEST_PROMPT:
             return None
-        return replace(self, prompt=self.fim.prompt(len(self.prompt) // 2))
+        prompt = self.fim.prompt(len(self.prompt) // 2)
+        return replace(self, prompt=prompt) if len(prompt) < len(self.prompt) else None
 
 
 def make_call(
