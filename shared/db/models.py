@@ -85,14 +85,27 @@ class FeedbackEventRow(Base):
     event_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
     dedupe_key: Mapped[str] = mapped_column(unique=True)
     source: Mapped[str]
-    """`continue` or `rlinf`."""
+    """`continue`, `rlinf` or `tabby`."""
+    kind: Mapped[str] = mapped_column(server_default="verdict")
+    """`verdict` where the client sends a verdict alone, whatever made it; else `view`, `select` or `dismiss`."""
+    select_kind: Mapped[str | None]
+    """`line` or `word`: which part was accepted. None: all of it, or nothing."""
     project_id: Mapped[str]
     key_id: Mapped[str]
     client_completion_id: Mapped[str]
-    accepted: Mapped[bool]
-    prompt_sha256: Mapped[bytes]
+    """The display, as the client tells displays apart."""
+    named_generation_id: Mapped[str | None]
+    """The generation that the client named; None where it knows no id of ours."""
+    choice_index: Mapped[int] = mapped_column(server_default="0")
+    """The choice that the client named; 0 where it names none."""
+    accepted: Mapped[bool | None]
+    """None: it was displayed, and that is all that the event says."""
+    prompt_sha256: Mapped[bytes | None]
+    """What it is joined by where the client names no generation."""
+    rendered_sha256: Mapped[bytes | None]
+    """SHA-256 of the prompt that the gateway would have made of the client's prefix and suffix."""
     completion: Mapped[str]
-    """The text that the editor displayed."""
+    """The text that the editor displayed; empty where the client names a generation instead."""
     filepath: Mapped[str]
     cache_hit: Mapped[bool]
     display_ms: Mapped[float | None]
@@ -109,11 +122,11 @@ class FeedbackEventRow(Base):
 
 
 class OutcomeRow(Base):
-    """What became of one display of a generation. One row per (key, client completion id)."""
+    """What became of one choice of one display. One row per (key, client completion id, choice named)."""
 
     __tablename__ = "outcomes"
     __table_args__ = (
-        UniqueConstraint("key_id", "client_completion_id"),
+        UniqueConstraint("key_id", "client_completion_id", "choice_index"),
         Index("ix_outcomes_resolve", "resolved_at", "resolves_at"),
         Index("ix_outcomes_generation", "generation_id"),
     )
@@ -123,14 +136,21 @@ class OutcomeRow(Base):
     key_id: Mapped[str]
     project_id: Mapped[str]
     client_completion_id: Mapped[str]
+    choice_index: Mapped[int] = mapped_column(server_default="0")
+    """The choice that the client named; 0 where it names none."""
+    source: Mapped[str | None]
+    """Format of the event that opened it; None in rows from before there were several kinds."""
     state: Mapped[str]
-    """`accepted` | `rejected`: the latest word of the client."""
+    """`shown` | `accepted` | `rejected`: the latest word of the client."""
+    accepted_part: Mapped[str | None]
+    """`line` or `word`: only this much was accepted."""
     shown_text: Mapped[str]
+    """What was displayed; of a partial accept the part that was accepted."""
     credited_tokens: Mapped[int]
     first_event_at: Mapped[datetime]
     last_event_at: Mapped[datetime]
-    resolves_at: Mapped[datetime]
-    """From then on it is final (a late accept may still overrule a reject before)."""
+    resolves_at: Mapped[datetime | None]
+    """From then on it is final (a late accept may still overrule a reject before). None: nothing is decided yet."""
     resolved_at: Mapped[datetime | None]
     reward: Mapped[float | None]
     reference_kind: Mapped[str | None]

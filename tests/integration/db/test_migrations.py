@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
+from pathlib import Path
 
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, text
+
+import migrations
+from deploy.local.embedded import EmbeddedPostgres
 from migrations.__main__ import main
 from migrations.upgrade import upgrade
 from shared.db.models import Base
@@ -20,6 +26,44 @@ def test_no_difference_between_models_and_migrated_schema(postgres_url: str) -> 
 
 def test_upgrading_twice_changes_nothing(postgres_url: str) -> None:
     upgrade(postgres_url)
+
+
+def test_what_was_stored_before_named_choices_goes_on_counting(postgres_server: EmbeddedPostgres) -> None:
+    """Rows of 0002 survive, and an ingest of before can still write; going back deletes what it cannot hold."""
+    postgres_server.create_database("older")
+    url = postgres_server.url("older")
+    upgrade(url, "0002")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(OLD_EVENT), {"key": "before"})
+    upgrade(url)
+    with engine.begin() as connection:
+        connection.execute(text(OLD_EVENT), {"key": "meanwhile"})
+        rows = connection.execute(text("SELECT kind, choice_index, accepted FROM feedback_events")).all()
+        assert [tuple(row) for row in rows] == [("verdict", 0, True)] * 2
+        connection.execute(text(NAMED_EVENT))
+    downgrade(url, "0002")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM feedback_events")).scalar() == 2
+    upgrade(url)
+    engine.dispose()
+
+
+OLD_EVENT = """
+    INSERT INTO feedback_events (dedupe_key, source, project_id, key_id, client_completion_id, accepted, prompt_sha256,
+        completion, filepath, cache_hit, received_at, evidence, next_attempt_at)
+    VALUES (:key, 'rlinf', 'p', 'k', 'c', true, 'x', 'a', '', false, now(), '{}', now())"""
+NAMED_EVENT = """
+    INSERT INTO feedback_events (dedupe_key, source, kind, project_id, key_id, client_completion_id,
+        named_generation_id, completion, filepath, cache_hit, received_at, evidence, next_attempt_at)
+    VALUES ('n', 'tabby', 'view', 'p', 'k', 'c', 'cmpl-1', '', '', false, now(), '{}', now())"""
+
+
+def downgrade(database_url: str, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.attributes["database_url"] = database_url
+    command.downgrade(config, revision)
 
 
 def test_an_unreachable_database_is_one_clear_sentence(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
