@@ -142,6 +142,18 @@ def continue_event(
     return outside | {"data": continue_data(generation, accepted=accepted, **changes)} | (envelope or {})
 
 
+def tabby_event(generation: Generation | None = None, event: str = "view", **changes: Any) -> dict[str, Any]:
+    """Body of Tabby's `POST /v1/events` about `generation`, in the display `view-1` unless told otherwise."""
+    generation = generation or make_generation()
+    return {
+        "type": event,
+        "completion_id": generation.request_id,
+        "choice_index": generation.choice_index,
+        "view_id": "view-1",
+        "elapsed": 1200,
+    } | changes
+
+
 def make_sample(text: str = "a + b", *, policy_version: int = 0, logprob: float = math.log(0.5)) -> Sample:
     """A completion with all tokens credited."""
     ids = [*map(token_id, pieces(text)), END_TOKEN]

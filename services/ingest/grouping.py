@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from services.ingest.outcomes import Part
 from services.ingest.rewards import reward_of_shown
 from services.ingest.settled import typed_out
 from services.ingest.shown import Fit, Span, locate
@@ -42,6 +43,10 @@ class Display:
     """What the developer typed there instead, if known."""
     already_labelled: bool
     """Another display of the same sample went to the trainer."""
+    accepted_part: Part | None = None
+    """Only this much was accepted; `shown_text` is that part."""
+    shown_again: bool = False
+    """The same sample was displayed again later: what became of that says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ def resolve(display: Display, generation: Generation, siblings: Sequence[Generat
         shown=_sample(generation, display.credited_tokens),
         shown_text=_text_in_place(generation, display, span),
         label=display.label,
+        accepted_part=display.accepted_part,
         reward=reward_of_shown(display.label, display.shown_text, spec),
         reference=_reference(generation, display, span),
         siblings=[_sample(s, len(s.token_ids)) for s in siblings if s.untrainable is None],
@@ -98,6 +104,8 @@ def _withheld(display: Display, generation: Generation, span: Span | None) -> st
         return "nothing_credited"
     if display.label == "rejected" and span.fit is Fit.LATER:
         return "typed_ahead"  # the beginning was typed as suggested: it must not be punished with the rest
+    if display.label == "rejected" and display.shown_again:
+        return "shown_again"
     if display.label == "rejected" and display.settled and typed_out(display.settled, display.shown_text):
         return "typed_out"  # rejected, and then typed by hand: the two contradict each other
     return None
@@ -109,9 +117,15 @@ def _text_in_place(generation: Generation, display: Display, span: Span | None) 
 
 
 def _reference(generation: Generation, display: Display, span: Span | None) -> Reference | None:
+    if display.accepted_part is not None and not _is_rest_of_line(display):
+        return None  # siblings are compared by lines: less than one tells nothing about them
     if display.label == "accepted":
         return Reference(kind="accepted", text=_text_in_place(generation, display, span))
     return Reference(kind="settled", text=display.settled) if display.settled else None
+
+
+def _is_rest_of_line(display: Display) -> bool:
+    return display.accepted_part == "line" and "\n" not in display.shown_text
 
 
 def _sample(generation: Generation, credited: int) -> Sample:

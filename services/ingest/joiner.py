@@ -5,13 +5,22 @@ In: pending rows of feedback_events. Out: outcomes; each event joined, ambiguous
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
+from services.ingest.displays import (
+    Choices,
+    DisplayKey,
+    display_of,
+    listen,
+    mark_joined,
+    new_outcome,
+    set_shown,
+    set_state,
+)
 from services.ingest.joining import (
     NO_GENERATION,
     NOTHING_SHOWN,
@@ -21,16 +30,15 @@ from services.ingest.joining import (
     Match,
     Unmatched,
     match,
+    match_named,
     match_typed_ahead,
 )
 from services.ingest.metrics import IngestMetrics
-from services.ingest.outcomes import Change, State, after_event
-from services.ingest.repository import OutcomeKey, Repository
+from services.ingest.outcomes import Change
+from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
-from shared.contracts.experience import Label
 from shared.contracts.names import STREAM_GENERATIONS
-from shared.db.models import FeedbackEventRow, OutcomeRow
-from shared.keys import DEFAULT_PROJECT
+from shared.db.models import FeedbackEventRow
 from shared.kit.clock import Clock, utc_now
 from shared.kit.errors import TemporaryError
 from shared.streams import Streams
@@ -52,8 +60,8 @@ class _Batch:
     drained: bool
     """All generations that were emitted before the step began are in the ledger."""
     candidates: dict[int, list[Candidate]]
-    outcomes: dict[OutcomeKey, OutcomeRow]
-    opened: set[OutcomeKey] = field(default_factory=set)
+    outcomes: dict[DisplayKey, Choices]
+    opened: set[DisplayKey] = field(default_factory=set)
     changes: list[Change] = field(default_factory=list)
 
 
@@ -75,6 +83,7 @@ class Joiner:
         self._clock = clock
         self._window = timedelta(seconds=settings.join_window_s)
         self._skew = timedelta(seconds=settings.clock_skew_s)
+        self._late_accept_window = timedelta(seconds=settings.late_accept_window_s)
         self._stream_away_at: datetime | None = None
 
     async def step(self) -> int:
@@ -104,60 +113,67 @@ class Joiner:
     async def _load(
         self, repository: Repository, now: datetime, drained: bool, events: list[FeedbackEventRow]
     ) -> _Batch:
-        keys = {_key(event) for event in events}
-        outcomes = await repository.outcomes_of(keys)
-        new = [event.event_id for event in events if _key(event) not in outcomes]
-        candidates = await repository.candidates(new, self._window, self._skew) if new else {}
+        named = [event for event in events if event.named_generation_id is not None]
+        await repository.lock_displays({display_of(event) for event in named})
+        outcomes = await repository.outcomes_of({display_of(event) for event in events})
+        candidates = await repository.named_candidates([event.event_id for event in named])
+        unnamed = [event for event in events if event.named_generation_id is None]
+        new = [event.event_id for event in unnamed if display_of(event) not in outcomes]
+        candidates |= await repository.candidates(new, self._window, self._skew)
+        unknown = [event_id for event_id in new if event_id not in candidates]
+        candidates |= await repository.candidates(unknown, self._window, self._skew, rendered=True)
         return _Batch(repository, now, drained, candidates, outcomes)
 
     async def _handle(self, event: FeedbackEventRow, batch: _Batch) -> None:
-        if _key(event) in batch.opened:
+        if display_of(event) in batch.opened:
             return  # the next step finds the outcome that this one has just opened
-        outcome = batch.outcomes.get(_key(event))
-        if outcome is not None:
-            self._update(outcome, event, batch)
+        known = batch.outcomes.get(display_of(event), {})
+        if event.named_generation_id is None and event.choice_index in known:
+            self._update(known, event, None, batch)
             return
         found = await self._find(event, batch)
         match found:
+            case Joined() if event.choice_index in known:
+                self._update(known, event, found, batch)
             case Joined():
-                await self._open(event, found, batch)
+                await self._open(known, event, found, batch)
             case Ambiguous(reason):
                 event.status, event.status_reason = "ambiguous", reason
             case Unmatched(reason):
                 self._wait_or_give_up(event, reason, batch)
 
     async def _find(self, event: FeedbackEventRow, batch: _Batch) -> Match:
-        found = match(event.completion, batch.candidates.get(event.event_id, []))
+        candidates = batch.candidates.get(event.event_id, [])
+        if event.named_generation_id is not None:
+            return match_named(candidates)
+        found = match(event.completion, candidates)
         if found != Unmatched(NO_GENERATION):
             return found
         recent = await batch.repository.recent_of_key(event, self._window, self._skew)
-        return match_typed_ahead(event.completion, event.prompt_sha256, recent)
+        digests = {digest for digest in (event.prompt_sha256, event.rendered_sha256) if digest is not None}
+        return match_typed_ahead(event.completion, digests, recent)
 
-    async def _open(self, event: FeedbackEventRow, joined: Joined, batch: _Batch) -> None:
-        state, change = self._after(None, event, batch)
-        outcome = _new_outcome(event, joined, state)
-        if await batch.repository.add_outcome(outcome):
-            _mark_joined(event, outcome)
-            batch.changes.append(change)
-        batch.opened.add(_key(event))  # if another process was faster, the next step finds its outcome
-
-    def _update(self, outcome: OutcomeRow, event: FeedbackEventRow, batch: _Batch) -> None:
-        before = State(_label(outcome.state), outcome.resolves_at, outcome.resolved_at is not None)
-        state, change = self._after(before, event, batch)
-        outcome.state, outcome.resolves_at = state.label, state.resolves_at
-        outcome.first_event_at = min(outcome.first_event_at, event.received_at)
-        outcome.last_event_at = max(outcome.last_event_at, event.received_at)
-        _mark_joined(event, outcome)
+    async def _open(self, known: Choices, event: FeedbackEventRow, joined: Joined, batch: _Batch) -> None:
+        changed, change = listen(known, event, self._late_accept_window)
+        outcome = new_outcome(event, joined, changed.pop(event.choice_index))
+        batch.opened.add(display_of(event))  # if another process was faster, the next step finds its outcome
+        if not await batch.repository.add_outcome(outcome):
+            return
+        for choice, state in changed.items():
+            set_state(known[choice], state)
+        mark_joined(event, outcome)
         batch.changes.append(change)
 
-    def _after(self, state: State | None, event: FeedbackEventRow, batch: _Batch) -> tuple[State, Change]:
-        return after_event(
-            state,
-            accepted=event.accepted,
-            received_at=event.received_at,
-            now=batch.now,
-            late_accept_window=timedelta(seconds=self._settings.late_accept_window_s),
-        )
+    def _update(self, known: Choices, event: FeedbackEventRow, joined: Joined | None, batch: _Batch) -> None:
+        """A display of an outcome that is there. Its text changes only where more of it is accepted than before."""
+        changed, change = listen(known, event, self._late_accept_window)
+        outcome = known[event.choice_index]
+        for choice, state in changed.items():
+            set_state(known[choice], state)
+        if joined is not None and event.choice_index in changed and outcome.resolved_at is None:
+            set_shown(outcome, event, joined)
+        mark_joined(event, outcome)
+        batch.changes.append(change)
 
     def _wait_or_give_up(self, event: FeedbackEventRow, reason: str, batch: _Batch) -> None:
         """An event waits for its generation; longer than the grace only while the recorder lags behind."""
@@ -181,36 +197,3 @@ class Joiner:
             else:
                 reason = event.status_reason
                 log.warning("event not joined", event_id=event.event_id, status=event.status, reason=reason)
-
-
-def _key(event: FeedbackEventRow) -> OutcomeKey:
-    return event.key_id, event.client_completion_id
-
-
-def _label(state: str) -> Label:
-    return "accepted" if state == "accepted" else "rejected"
-
-
-def _new_outcome(event: FeedbackEventRow, joined: Joined, state: State) -> OutcomeRow:
-    project_id = event.project_id
-    if project_id == DEFAULT_PROJECT:  # the client named none: what it told the gateway counts
-        project_id = joined.candidate.project_id
-    return OutcomeRow(
-        outcome_id=uuid.uuid4().hex,
-        generation_id=joined.candidate.generation_id,
-        key_id=event.key_id,
-        project_id=project_id,
-        client_completion_id=event.client_completion_id,
-        state=state.label,
-        shown_text=event.completion,
-        credited_tokens=joined.credited_tokens,
-        first_event_at=event.received_at,
-        last_event_at=event.received_at,
-        resolves_at=state.resolves_at,
-    )
-
-
-def _mark_joined(event: FeedbackEventRow, outcome: OutcomeRow) -> None:
-    event.status, event.status_reason = "joined", None
-    event.project_id = outcome.project_id
-    event.generation_id, event.outcome_id = outcome.generation_id, outcome.outcome_id

@@ -1,13 +1,14 @@
 """Which generation an event speaks of. Pure.
 
-The client sends no id of ours, so the prompt's digest and the key select the candidates and the displayed text
-decides. A wrong join is worse than none: where the choice would matter and cannot be made, it is `Ambiguous`.
+Where the client names a generation that was made for its key, it is that one. Others send no id of ours, so the
+prompt's digest and the key select the candidates and the displayed text decides. A wrong join is worse than none: where
+the choice would matter and cannot be made, it is `Ambiguous`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -63,6 +64,16 @@ class Unmatched:
 Match = Joined | Ambiguous | Unmatched
 
 
+def match_named(candidates: Sequence[Candidate]) -> Match:
+    """The generation that the client named, all of its text displayed."""
+    if not candidates:
+        return Unmatched(NO_GENERATION)
+    named = candidates[0]
+    if not named.text.strip():
+        return Unmatched(NOTHING_SHOWN)
+    return Joined(named, credited_tokens(named, Span(Fit.PREFIX, 0, len(named.text))))
+
+
 def match(shown: str, candidates: Sequence[Candidate]) -> Match:
     """Decide between generations of the same key and prompt.
 
@@ -77,7 +88,7 @@ def match(shown: str, candidates: Sequence[Candidate]) -> Match:
     return _choose(located) if located else Unmatched(TEXT_DIFFERS)
 
 
-def match_typed_ahead(shown: str, prompt_sha256: bytes, candidates: Iterable[Candidate]) -> Match:
+def match_typed_ahead(shown: str, prompt_digests: Collection[bytes], candidates: Iterable[Candidate]) -> Match:
     """Decide between generations whose prompt the developer had typed on from when the completion was displayed.
 
     One request then serves a second display, whose prompt was never sent: it is the first prompt with the beginning
@@ -86,17 +97,17 @@ def match_typed_ahead(shown: str, prompt_sha256: bytes, candidates: Iterable[Can
     located = [
         (candidate, span)
         for candidate in candidates
-        if (span := locate(candidate.text, shown)) and _typed_into(candidate, span, prompt_sha256)
+        if (span := locate(candidate.text, shown)) and _typed_into(candidate, span, prompt_digests)
     ]
     return _choose(located) if located else Unmatched(NO_GENERATION)
 
 
-def _typed_into(candidate: Candidate, span: Span, prompt_sha256: bytes) -> bool:
-    """Whether `prompt_sha256` is that of the prompt with the text before `span` typed in (blanks may be trimmed)."""
+def _typed_into(candidate: Candidate, span: Span, prompt_digests: Collection[bytes]) -> bool:
+    """Whether one of the digests is that of the prompt with the text before `span` typed in (blanks may be trimmed)."""
     typed = candidate.text[: span.start]
     while typed:
         prompt = insert_before_suffix(candidate.prompt, typed)
-        if prompt is not None and hashlib.sha256(prompt.encode()).digest() == prompt_sha256:
+        if prompt is not None and hashlib.sha256(prompt.encode()).digest() in prompt_digests:
             return True
         if not typed[-1].isspace():
             return False

@@ -54,7 +54,7 @@ class IngestMetrics:
         )
         self.outcome_changes = Counter(
             "tabwise_ingest_outcome_changes",
-            "What events did to outcomes (opened, overruled, too_late, none)",
+            "What events did to outcomes (opened, decided, overruled, too_late, none)",
             ["change"],
             registry=registry,
         )

@@ -1,50 +1,124 @@
 """What becomes of one display as events about it arrive. Pure.
 
-    event     | no outcome yet          | rejected, open             | rejected, resolved     | accepted
-    ----------|-------------------------|----------------------------|------------------------|----------
-    accepted  | accepted, resolves now  | accepted, resolves now     | accepted, too late     | no change
-    rejected  | rejected, after window  | no change (first one counts)| no change             | no change
+The best word that any event has said about a choice counts, in whatever order and however often events come:
 
-"Too late": the state tells the client's latest word, the reward stays that of the reject, nothing is trained again.
+    best word so far            | state              | final
+    ----------------------------|--------------------|--------------------------------------
+    accepted                    | accepted           | at once
+    accepted, a line or a word  | accepted, in part  | the window after the first such event
+    rejected                    | rejected           | the window after the first such event
+    shown                       | shown              | never: a missing event is no reject
+
+Once final, a better word changes the state alone ("too late"): the reward stays, nothing is trained again.
+
+Most clients speak of one choice. Tabby's plugins name the choice only as they accept it; as they dismiss it they name
+choice 0, whichever was displayed. So a display of which some choice is accepted does not reject choice 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Literal
 
-from shared.contracts.experience import Label
+Verdict = Literal["shown", "rejected", "accepted"]
+Part = Literal["line", "word"]
+UNNAMED_CHOICE = 0
+"""What clients send that do not know which choice was displayed."""
 
 
 class Change(StrEnum):
     """What an event did to an outcome; a metric label."""
 
     OPENED = "opened"
+    DECIDED = "decided"
+    """It had been shown, and now there is a verdict."""
     OVERRULED = "overruled"
     TOO_LATE = "too_late"
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What one event says about one choice of a display."""
+
+    verdict: Verdict
+    received_at: datetime
+    choice: int = UNNAMED_CHOICE
+    part: Part | None = None
+    """How much was accepted; None: all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """The part of an outcome that events change."""
 
-    label: Label
-    resolves_at: datetime
+    verdict: Verdict
+    resolves_at: datetime | None
+    part: Part | None = None
     resolved: bool = False
 
 
-def after_event(
-    state: State | None, *, accepted: bool, received_at: datetime, now: datetime, late_accept_window: timedelta
-) -> tuple[State, Change]:
-    """The state after one more event, and what the event did."""
-    if state is None:
-        if accepted:
-            return State("accepted", now), Change.OPENED
-        return State("rejected", received_at + late_accept_window), Change.OPENED
-    if not accepted or state.label == "accepted":
-        return state, Change.NONE
-    if state.resolved:
-        return State("accepted", state.resolves_at, resolved=True), Change.TOO_LATE
-    return State("accepted", now), Change.OVERRULED
+States = Mapping[int, State]
+"""The outcomes of one display, by choice."""
+
+_RANKS: dict[tuple[Verdict, Part | None], int] = {
+    ("shown", None): 0,
+    ("rejected", None): 1,
+    ("accepted", "word"): 2,
+    ("accepted", "line"): 3,
+    ("accepted", None): 4,
+}
+
+
+def after_event(states: States, word: Word, late_accept_window: timedelta) -> tuple[dict[int, State], Change]:
+    """The states that one more event changes, and what it did to the one that it names."""
+    others = [state for choice, state in states.items() if choice != word.choice]
+    if _names_no_choice(word) and any(state.verdict == "accepted" for state in others):
+        word = replace(word, verdict="shown")
+    before = states.get(word.choice)
+    state, change = _after(before, word, _alone(word, late_accept_window))
+    changed = {} if state == before else {word.choice: state}
+    unnamed = states.get(UNNAMED_CHOICE)
+    if word.verdict == "accepted" and word.choice != UNNAMED_CHOICE and unnamed and _was_no_reject(unnamed):
+        changed[UNNAMED_CHOICE] = State("shown", None)
+    return changed, change
+
+
+def _names_no_choice(word: Word) -> bool:
+    return word.verdict == "rejected" and word.choice == UNNAMED_CHOICE
+
+
+def _was_no_reject(state: State) -> bool:
+    return state.verdict == "rejected" and not state.resolved
+
+
+def _alone(word: Word, window: timedelta) -> State:
+    """The state if this were the only event."""
+    if word.verdict == "shown":
+        return State("shown", None)
+    whole = word.verdict == "accepted" and word.part is None
+    return State(word.verdict, word.received_at if whole else word.received_at + window, word.part)
+
+
+def _after(before: State | None, word: Word, alone: State) -> tuple[State, Change]:
+    if before is None:
+        return alone, Change.OPENED
+    better = _rank(alone) - _rank(before)
+    if better < 0 or (before.resolved and better == 0):
+        return before, Change.NONE
+    if before.resolved:
+        return replace(before, verdict=word.verdict, part=word.part), Change.TOO_LATE
+    if better == 0:
+        return replace(before, resolves_at=_first(before.resolves_at, alone.resolves_at)), Change.NONE
+    return alone, Change.DECIDED if before.verdict == "shown" else Change.OVERRULED
+
+
+def _rank(state: State) -> int:
+    return _RANKS[state.verdict, state.part]
+
+
+def _first(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min(one, other) if one and other else None

@@ -5,6 +5,7 @@ Rows that a loop works on are locked with SKIP LOCKED, so that several processes
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     DateTime,
     Select,
     Text,
+    and_,
     column,
     delete,
     exists,
@@ -28,8 +31,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
+from services.ingest.displays import Choices, DisplayKey, display_of
 from services.ingest.joining import Candidate
+from services.ingest.protocols import tabby
 from services.ingest.protocols.common import FeedbackEvent
 from services.ingest.rows import stop_string
 from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, OutboxRow, OutcomeRow
@@ -37,9 +43,6 @@ from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, Out
 CANDIDATES_PER_EVENT = 32
 TYPED_AHEAD_CANDIDATES = 32
 LATER_PROMPTS_PER_OUTCOME = 50
-
-OutcomeKey = tuple[str, str]
-"""key_id, client completion id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,13 @@ class Repository:
             "project_id": event.project_id,
             "key_id": event.key_id,
             "client_completion_id": event.client_completion_id,
+            "kind": event.kind,
+            "select_kind": event.select_kind,
+            "named_generation_id": event.named_generation_id,
+            "choice_index": event.choice_index,
             "accepted": event.accepted,
             "prompt_sha256": event.prompt_sha256,
+            "rendered_sha256": event.rendered_sha256,
             "completion": event.completion,
             "filepath": event.filepath,
             "cache_hit": event.cache_hit,
@@ -117,26 +125,51 @@ class Repository:
         rows = (await self._session.scalars(query)).all()
         return sorted(rows, key=lambda row: row.event_id)
 
-    async def outcomes_of(self, keys: Collection[OutcomeKey]) -> dict[OutcomeKey, OutcomeRow]:
+    async def lock_displays(self, displays: Collection[DisplayKey]) -> None:
+        """Until the commit nobody else opens or changes outcomes of these displays."""
+        if displays:
+            locks = values(column("lock", BigInteger), name="locks").data([(n,) for n in sorted(map(_lock, displays))])
+            await self._session.execute(select(func.pg_advisory_xact_lock(locks.c.lock)))
+
+    async def outcomes_of(self, displays: Collection[DisplayKey]) -> dict[DisplayKey, Choices]:
         """Existing outcomes of displays, locked."""
         query = (
             select(OutcomeRow)
-            .where(tuple_(OutcomeRow.key_id, OutcomeRow.client_completion_id).in_(list(keys)))
+            .where(tuple_(OutcomeRow.key_id, OutcomeRow.client_completion_id).in_(list(displays)))
             .order_by(OutcomeRow.outcome_id)
             .with_for_update()
         )
-        rows = (await self._session.scalars(query)).all()
-        return {(row.key_id, row.client_completion_id): row for row in rows}
+        found: dict[DisplayKey, Choices] = defaultdict(dict)
+        for row in (await self._session.scalars(query)).all():
+            found[display_of(row)][row.choice_index] = row
+        return found
+
+    async def named_candidates(self, event_ids: Collection[int]) -> dict[int, list[Candidate]]:
+        """For each event the generation that it names, if that was made for the event's key."""
+        if not event_ids:
+            return {}
+        query = (
+            select(FeedbackEventRow.event_id, *_CANDIDATE_COLUMNS, _labelled(GenerationRow.generation_id))
+            .join(GenerationRow, GenerationRow.generation_id == FeedbackEventRow.named_generation_id)
+            .where(FeedbackEventRow.event_id.in_(list(event_ids)), GenerationRow.key_id == FeedbackEventRow.key_id)
+        )
+        return {event_id: [_candidate(columns)] for event_id, *columns in await self._session.execute(query)}
 
     async def candidates(
-        self, event_ids: Collection[int], window: timedelta, skew: timedelta
+        self, event_ids: Collection[int], window: timedelta, skew: timedelta, *, rendered: bool = False
     ) -> dict[int, list[Candidate]]:
-        """For each event the generations of its key and prompt from `window` before it, newest first."""
+        """For each event the generations of its key and prompt from `window` before it, newest first.
+
+        `rendered`: by the prompt that the gateway makes of the client's prefix and suffix, not by the client's own.
+        """
+        if not event_ids:
+            return {}
+        digest = FeedbackEventRow.rendered_sha256 if rendered else FeedbackEventRow.prompt_sha256
         newest = lateral(
             select(*_CANDIDATE_COLUMNS)
             .where(
                 GenerationRow.key_id == FeedbackEventRow.key_id,
-                GenerationRow.prompt_sha256 == FeedbackEventRow.prompt_sha256,
+                GenerationRow.prompt_sha256 == digest,
                 GenerationRow.created_at >= FeedbackEventRow.received_at - window,
                 GenerationRow.created_at <= FeedbackEventRow.received_at + skew,
             )
@@ -180,8 +213,15 @@ class Repository:
         return await self._due(OutcomeRow.state == "accepted", now, limit)
 
     async def due_rejected(self, now: datetime, limit: int) -> list[OutcomeRow]:
-        """Rejects that no accept can overrule any more and that are not resolved yet, locked."""
-        return await self._due(OutcomeRow.state == "rejected", now, limit)
+        """Rejects that no accept can overrule any more and that are not resolved yet, locked.
+
+        Without those of a sample of which another display is accepted and not resolved yet: that one goes first.
+        """
+        other = aliased(OutcomeRow)
+        accepted_elsewhere = exists().where(
+            other.generation_id == OutcomeRow.generation_id, other.state == "accepted", other.resolved_at.is_(None)
+        )
+        return await self._due(and_(OutcomeRow.state == "rejected", ~accepted_elsewhere), now, limit)
 
     async def _due(self, which: Any, now: datetime, limit: int) -> list[OutcomeRow]:
         query = (
@@ -225,7 +265,19 @@ class Repository:
         )
         return set((await self._session.scalars(query)).all())
 
-    async def filepaths(self, dedupe_keys: Collection[str]) -> dict[OutcomeKey, str]:
+    async def shown_again(self, outcome_ids: Collection[str]) -> set[str]:
+        """Those of Tabby's displays whose sample was displayed again later: its plugins dismiss at every keystroke."""
+        later = aliased(OutcomeRow)
+        query = select(OutcomeRow.outcome_id).where(
+            OutcomeRow.outcome_id.in_(list(outcome_ids)),
+            OutcomeRow.source == tabby.SOURCE,
+            exists().where(
+                later.generation_id == OutcomeRow.generation_id, later.first_event_at > OutcomeRow.first_event_at
+            ),
+        )
+        return set((await self._session.scalars(query)).all())
+
+    async def filepaths(self, dedupe_keys: Collection[str]) -> dict[DisplayKey, str]:
         """File of each display, from its events."""
         query = select(FeedbackEventRow.key_id, FeedbackEventRow.client_completion_id, FeedbackEventRow.filepath).where(
             FeedbackEventRow.dedupe_key.in_(list(dedupe_keys))
@@ -307,7 +359,9 @@ class Repository:
     async def backlog(self) -> tuple[int, int, int]:
         """Pending events, unresolved outcomes, unsent messages."""
         pending = await self._count(select(FeedbackEventRow.event_id).where(FeedbackEventRow.status == "pending"))
-        open_outcomes = await self._count(select(OutcomeRow.outcome_id).where(OutcomeRow.resolved_at.is_(None)))
+        open_outcomes = await self._count(
+            select(OutcomeRow.outcome_id).where(OutcomeRow.resolved_at.is_(None), OutcomeRow.resolves_at.is_not(None))
+        )
         unsent = await self._count(select(OutboxRow.outbox_id).where(OutboxRow.sent_at.is_(None)))
         return pending, open_outcomes, unsent
 
@@ -317,6 +371,11 @@ class Repository:
     async def check(self) -> None:
         """Raises where the ledger cannot be read, or its tables are not there."""
         await self._session.execute(select(FeedbackEventRow.event_id).limit(1))
+
+
+def _lock(display: DisplayKey) -> int:
+    digest = hashlib.sha256("\n".join(display).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def _labelled(generation_id: Any) -> Any:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
+from services.ingest.displays import display_of, part_of
 from services.ingest.grouping import Display, Resolution, resolve
 from services.ingest.metrics import IngestMetrics
 from services.ingest.protocols.common import dedupe_key
@@ -65,7 +66,7 @@ class Resolver:
             waiting = await repository.due_rejected(now, self._settings.ingest_batch_size)
             settled = await self._find_settled(repository, waiting)
             patience = now - timedelta(seconds=self._settings.settle_grace_s)
-            due = [row for row in waiting if row.outcome_id in settled or row.resolves_at <= patience]
+            due = [row for row in waiting if row.outcome_id in settled or _is_over(row, patience)]
             resolutions = await self._resolve(repository, due, settled, now)
         self._count(resolutions)
         for row in due:
@@ -102,12 +103,18 @@ class Resolver:
         siblings = await repository.siblings(generations.values())
         labelled = await repository.labelled(ids)
         paths = await repository.filepaths([key for row in due for key in _event_keys(row)])
+        again = await repository.shown_again([row.outcome_id for row in due])
         resolutions = []
         for row in due:
             shown = generations[row.generation_id]
             others = [from_row(o) for o in siblings[shown.request_id] if o.generation_id != row.generation_id]
-            path = paths.get((row.key_id, row.client_completion_id), "")
-            display = _display(row, path, settled.get(row.outcome_id), row.generation_id in labelled)
+            display = _display(
+                row,
+                filepath=paths.get(display_of(row)) or _path_in(shown.prompt),
+                settled=settled.get(row.outcome_id),
+                already_labelled=row.generation_id in labelled,
+                shown_again=row.outcome_id in again,
+            )
             resolution = resolve(display, from_row(shown), others, self._settings.reward_spec)
             _write(repository, row, shown, resolution, now)
             if resolution.withheld is None:
@@ -128,6 +135,10 @@ class Resolver:
                 log.info("experience withheld", outcome_id=row.outcome_id, reason=resolution.withheld)
 
 
+def _is_over(row: OutcomeRow, patience: datetime) -> bool:
+    return row.resolves_at is not None and row.resolves_at <= patience
+
+
 def _first_settled(earlier: fim.FimPrompt | None, later_prompts: Sequence[str]) -> str | None:
     if earlier is None:
         return None
@@ -139,21 +150,31 @@ def _first_settled(earlier: fim.FimPrompt | None, later_prompts: Sequence[str]) 
     return None
 
 
+def _path_in(prompt: str) -> str:
+    """The file that the prompt names; empty where it names none."""
+    place = fim.parse(prompt)
+    return (place.path or "") if place else ""
+
+
 def _event_keys(row: OutcomeRow) -> list[str]:
     return [dedupe_key(row.key_id, row.client_completion_id, accepted) for accepted in (True, False)]
 
 
-def _display(row: OutcomeRow, filepath: str, settled: str | None, already_labelled: bool) -> Display:
+def _display(
+    row: OutcomeRow, *, filepath: str, settled: str | None, already_labelled: bool, shown_again: bool
+) -> Display:
     return Display(
         outcome_id=row.outcome_id,
         project_id=row.project_id,
         label="accepted" if row.state == "accepted" else "rejected",
+        accepted_part=part_of(row.accepted_part),
         shown_text=row.shown_text,
         credited_tokens=row.credited_tokens,
         first_event_at=row.first_event_at,
         filepath=filepath,
         settled=settled,
         already_labelled=already_labelled,
+        shown_again=shown_again,
     )
 
 

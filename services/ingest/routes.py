@@ -1,4 +1,4 @@
-"""The HTTP face: two feedback routes and the figures. Each answers 2xx only once the ledger has committed."""
+"""The HTTP face: the feedback routes and the figures. Each answers 2xx only once the ledger has committed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from starlette.requests import ClientDisconnect
 
 from services.ingest.metrics import IngestMetrics
-from services.ingest.protocols import continue_, rlinf
-from services.ingest.protocols.common import FeedbackEvent, read_object
+from services.ingest.protocols import continue_, rlinf, tabby
+from services.ingest.protocols.common import Caller, FeedbackEvent, read_object
 from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
 from services.ingest.stats import Stats, read_stats
 from services.ingest.worker import is_temporary
-from shared.keys import Key, KeyRing, Scope
+from shared.keys import KeyRing, Scope
 from shared.kit.clock import Clock
 from shared.web.errors import ApiError
 
@@ -32,7 +32,8 @@ log = structlog.get_logger()
 
 SUBMIT = "/api/training/submit"
 CONTINUE = "/v1/events/continue"
-FEEDBACK_ROUTES = frozenset({SUBMIT, CONTINUE})
+TABBY = "/v1/events/tabby"
+FEEDBACK_ROUTES = frozenset({SUBMIT, CONTINUE, TABBY})
 PROJECT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Authorization = Annotated[str | None, Header()]
@@ -68,16 +69,14 @@ class Ingest:
     metrics: IngestMetrics
     clock: Clock
 
-    def caller(
-        self, authorization: str | None, api_key: str | None, project: str | None, *or_scope: Scope
-    ) -> tuple[Key, str]:
+    def caller(self, authorization: str | None, api_key: str | None, project: str | None, *or_scope: Scope) -> Caller:
         """Who calls and for which project; `feedback` or one of the scopes is needed. Raises 401, 403 or 422."""
         key = self.keys.authenticate(authorization, api_key, "feedback", *or_scope)
         if project is not None and not PROJECT_ID.fullmatch(project):
             raise ApiError(
                 422, "invalid_project", "X-Project-ID: 1 to 64 letters, digits, `.`, `_`, `-`", param="X-Project-ID"
             )
-        return key, key.project(project)
+        return Caller(key.key_id, key.project(project), self.settings.fim_template)
 
     async def store(self, event: FeedbackEvent) -> None:
         """Returns once the event is committed. Raises 503 while the ledger is away."""
@@ -86,7 +85,7 @@ class Ingest:
             new = await Repository(session).add_event(event, self.clock())
         self.metrics.commit_s.observe(time.perf_counter() - began_s)
         if new:
-            self.metrics.events.labels(event.source, "accepted" if event.accepted else "rejected").inc()
+            self.metrics.events.labels(event.source, event.verdict).inc()
         else:
             self.metrics.repeated.labels(event.source).inc()
 
@@ -127,8 +126,8 @@ def make_router(ingest: Ingest) -> APIRouter:
         x_project_id: ProjectId = None,
     ) -> rlinf.RlinfAnswer:
         """One accept or reject from RLinf's modified Continue. 200: it is durable."""
-        key, project = ingest.caller(authorization, api_key, x_project_id)
-        event = rlinf.parse(await _object(request), key_id=key.key_id, project_id=project)
+        caller = ingest.caller(authorization, api_key, x_project_id)
+        event = rlinf.parse(await _object(request), caller)
         await ingest.store(event)
         return rlinf.RlinfAnswer(message="stored")
 
@@ -140,20 +139,42 @@ def make_router(ingest: Ingest) -> APIRouter:
         x_project_id: ProjectId = None,
     ) -> None:
         """One event of stock Continue's dev data. 204: it is durable, or of a kind that says nothing (ignored)."""
-        key, project = ingest.caller(authorization, api_key, x_project_id)
-        event = continue_.parse(await _object(request), key_id=key.key_id, project_id=project)
+        caller = ingest.caller(authorization, api_key, x_project_id)
+        event = continue_.parse(await _object(request), caller)
         if isinstance(event, continue_.Ignored):
             ingest.metrics.ignored.labels(event).inc()
             return
         await ingest.store(event)
+
+    @router.post(
+        TABBY,
+        response_class=Response,
+        responses={204: {"description": "An event of another type: taken and ignored"}},
+        openapi_extra=_body(tabby.TabbyEvent),
+    )
+    async def tabby_event(
+        request: Request,
+        select_kind: Annotated[str | None, Query()] = None,
+        authorization: Authorization = None,
+        api_key: ApiKey = None,
+        x_project_id: ProjectId = None,
+    ) -> Response:
+        """One view, select or dismiss of a Tabby plugin. 200: it is durable. 204: of another type (ignored)."""
+        caller = ingest.caller(authorization, api_key, x_project_id)
+        event = tabby.parse(await _object(request), select_kind, caller)
+        if isinstance(event, tabby.Ignored):
+            ingest.metrics.ignored.labels(event).inc()
+            return Response(status_code=204)
+        await ingest.store(event)
+        return Response(status_code=200)
 
     @router.get("/v1/stats")
     async def stats(
         authorization: Authorization = None, api_key: ApiKey = None, x_project_id: ProjectId = None
     ) -> Stats:
         """Acceptance and reward per policy version, and the ledger's totals, of the key's project."""
-        _, project = ingest.caller(authorization, api_key, x_project_id, "admin")
-        return await ingest.stats(project)
+        caller = ingest.caller(authorization, api_key, x_project_id, "admin")
+        return await ingest.stats(caller.project_id)
 
     return router
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from socket import gethostname
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shared.contracts.experience import RewardSpec
+from shared.fim import FAMILIES
 from shared.kit.settings import ServiceSettings
 
 
@@ -31,6 +32,9 @@ class IngestSettings(ServiceSettings):
     reward_silence: float = Field(default=0.0, allow_inf_nan=False)
     reward_sibling_weight: float = Field(default=0.9, gt=0, le=1)
     reward_similarity_power: float = Field(default=4.0, gt=0)
+
+    fim_template: str = "qwen"
+    """How the gateway writes the prompt of a client that sends prefix and suffix: the same setting as the gateway's."""
 
     late_accept_window_s: float = Field(default=20.0, ge=0)
     """A reject becomes final this long after it: until then an accept of the same completion overrules it."""
@@ -58,6 +62,13 @@ class IngestSettings(ServiceSettings):
     run_joiner: bool = True
     run_resolver: bool = True
     run_relay: bool = True
+
+    @field_validator("fim_template")
+    @classmethod
+    def _known_family(cls, value: str) -> str:
+        if value not in FAMILIES:
+            raise ValueError(f"must be one of {', '.join(FAMILIES)}")
+        return value
 
     @property
     def reward_spec(self) -> RewardSpec:

@@ -7,9 +7,15 @@ from it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
+
+from services.ingest.outcomes import Part
+
+_FIRST_LINE = re.compile(r"\s*[^\n]+")
+_FIRST_WORD = re.compile(r"\s*(?:\w+|[^\w\s]+)")
 
 
 class Fit(IntEnum):
@@ -82,11 +88,27 @@ def credited_tokens(generation: Sampled, span: Span) -> int:
     """
     if span.fit is Fit.LATER and "\n" in generation.text[: span.start]:
         return 0
-    offsets = generation.text_offsets
     if _whole_was_shown(generation, span):
-        return len(offsets)
-    inside = sum(1 for offset in offsets if offset < span.end)
-    if inside and generation.text[span.end : _end_of(generation, inside - 1)].strip():
+        return len(generation.text_offsets)
+    return _tokens_before(generation, span.end)
+
+
+def first_part(text: str, part: Part) -> str:
+    """What an editor takes over of `text` on accepting one line or one word of it, blank lines before it included."""
+    found = (_FIRST_LINE if part == "line" else _FIRST_WORD).match(text)
+    return found.group().rstrip() if found else ""
+
+
+def credited_tokens_of_part(generation: Sampled, part_text: str) -> int:
+    """Number of leading tokens that stand behind the accepted part. Never the end token: nothing accepted the end."""
+    return _tokens_before(generation, len(part_text))
+
+
+def _tokens_before(generation: Sampled, end: int) -> int:
+    """Leading tokens of which nothing but white space lies at or after `end`."""
+    offsets = generation.text_offsets
+    inside = sum(1 for offset in offsets if offset < end)
+    if inside and generation.text[end : _end_of(generation, inside - 1)].strip():
         return inside - 1
     return inside
 

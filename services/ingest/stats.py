@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
-from sqlalchemy import Integer, cast, func, select
+from sqlalchemy import Integer, cast, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, OutboxRow, OutcomeRow
 
 
 class Displays(BaseModel):
-    """Displays with feedback. `mean_reward` is over the resolved ones; None where there are none."""
+    """Displays with feedback. `mean_reward` is over the resolved outcomes; None where there are none."""
 
     shown: int
+    """All of them; those of clients that tell of every display are neither accepted nor rejected at first."""
     accepted: int
+    """Some choice of it, or a part of one."""
     rejected: int
     acceptance_rate: float | None
     mean_reward: float | None
@@ -71,18 +73,21 @@ async def read_stats(session: AsyncSession, project_id: str) -> Stats:
     )
 
 
+_DISPLAY = tuple_(OutcomeRow.key_id, OutcomeRow.client_completion_id)
+"""May have several outcomes: one for each choice that an event named."""
 _DISPLAYS = (
-    func.count().label("shown"),
-    func.count().filter(OutcomeRow.state == "accepted").label("accepted"),
+    func.count(_DISPLAY.distinct()).label("shown"),
+    func.count(_DISPLAY.distinct()).filter(OutcomeRow.state == "accepted").label("accepted"),
+    func.count(_DISPLAY.distinct()).filter(OutcomeRow.state == "rejected").label("rejected"),
     func.avg(OutcomeRow.reward).label("mean_reward"),
 )
 
 
-def _displays(shown: int, accepted: int, mean_reward: float | None) -> Displays:
+def _displays(shown: int, accepted: int, rejected: int, mean_reward: float | None) -> Displays:
     return Displays(
         shown=shown,
         accepted=accepted,
-        rejected=shown - accepted,
+        rejected=rejected,
         acceptance_rate=accepted / shown if shown else None,
         mean_reward=mean_reward,
     )
@@ -90,8 +95,7 @@ def _displays(shown: int, accepted: int, mean_reward: float | None) -> Displays:
 
 async def _totals(session: AsyncSession, project_id: str) -> Displays:
     query = select(*_DISPLAYS).where(OutcomeRow.project_id == project_id)
-    shown, accepted, mean_reward = (await session.execute(query)).one()
-    return _displays(shown, accepted, mean_reward)
+    return _displays(*(await session.execute(query)).one())
 
 
 async def _versions(session: AsyncSession, project_id: str) -> list[VersionDisplays]:
@@ -104,8 +108,8 @@ async def _versions(session: AsyncSession, project_id: str) -> list[VersionDispl
         .order_by(version)
     )
     return [
-        VersionDisplays(policy_version=number, **_displays(shown, accepted, mean).model_dump())
-        for number, shown, accepted, mean in await session.execute(query)
+        VersionDisplays(policy_version=number, **_displays(*figures).model_dump())
+        for number, *figures in await session.execute(query)
     ]
 
 

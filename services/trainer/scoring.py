@@ -30,7 +30,8 @@ def known_text(experience: Experience) -> str | None:
     """What is known to be right at this place: the accepted or settled text."""
     if experience.reference is not None:
         return experience.reference.text
-    return experience.shown_text if experience.label == "accepted" else None
+    whole = experience.label == "accepted" and experience.accepted_part is None
+    return experience.shown_text if whole else None
 
 
 def sibling_reward(experience: Experience, text: str) -> float | None:

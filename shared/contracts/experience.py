@@ -70,8 +70,10 @@ class Experience(BaseModel):
     sampling: Sampling
     shown: Sample
     shown_text: str
-    """What the editor displayed: a prefix or trim of `shown.text`."""
+    """What the editor displayed: a prefix or trim of `shown.text`. Of a partial accept what was accepted."""
     label: Label
+    accepted_part: Literal["line", "word"] | None = None
+    """Only this much was accepted, so nothing is known of the rest; None: all of it, or nothing."""
     reward: float = Field(allow_inf_nan=False)
     reference: Reference | None = None
     siblings: list[Sample] = []

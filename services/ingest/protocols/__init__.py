@@ -2,4 +2,5 @@
 
 continue_   `POST /v1/events/continue`, stock Continue's dev data
 rlinf       `POST /api/training/submit`, RLinf's modified Continue
+tabby       `POST /v1/events/tabby`, what Tabby's plugins send to the gateway's `/v1/events`
 """

@@ -6,13 +6,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from services.ingest.outcomes import Part
+from shared import fim
 from shared.web.errors import ApiError
 
+Kind = Literal["verdict", "view", "select", "dismiss"]
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_EVIDENCE_CHARS = 300
@@ -71,6 +74,9 @@ class Display(Body):
     completionId: Name
     prompt: Text
     completion: Text
+    prefix: str | None = None
+    suffix: str | None = None
+    """Both are digested and thrown away."""
     filepath: Path
     timestamp: Moment | None = None
     time: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
@@ -78,31 +84,83 @@ class Display(Body):
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends an event, and how the gateway would have written this caller's prompts."""
+
+    key_id: str
+    project_id: str
+    fim_template: str = "qwen"
+
+
+@dataclass(frozen=True, slots=True)
 class FeedbackEvent:
-    """One accept or reject of one displayed completion, whatever format it came in."""
+    """One thing that a client says about one displayed completion, whatever format it came in.
+
+    It is joined by the generation that the client names; where it names none, by the prompt's digest and the text.
+    """
 
     source: str
     project_id: str
     key_id: str
     client_completion_id: str
-    accepted: bool
-    prompt: str
-    completion: str
-    filepath: str
-    cache_hit: bool
-    display_ms: float | None
-    client_time: datetime | None
+    dedupe_key: str
+    """What makes it the same fact when it is sent again."""
+    accepted: bool | None
+    """None: it was displayed, and that is all."""
+    kind: Kind = "verdict"
+    select_kind: Part | None = None
+    named_generation_id: str | None = None
+    choice_index: int = 0
+    prompt_sha256: bytes | None = None
+    rendered_sha256: bytes | None = None
+    """Digest of the prompt that the gateway makes of the client's prefix and suffix."""
+    completion: str = ""
+    filepath: str = ""
+    cache_hit: bool = False
+    display_ms: float | None = None
+    client_time: datetime | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def prompt_sha256(self) -> bytes:
-        """What the event is joined by."""
-        return hashlib.sha256(self.prompt.encode()).digest()
+    def verdict(self) -> str:
+        """What it says; a metric label."""
+        if self.accepted is None:
+            return "shown"
+        if not self.accepted:
+            return "rejected"
+        return "accepted" if self.select_kind is None else "partially_accepted"
 
-    @property
-    def dedupe_key(self) -> str:
-        """What makes it the same fact when it is sent again."""
-        return dedupe_key(self.key_id, self.client_completion_id, self.accepted)
+
+def of_display(
+    display: Display, *, source: str, accepted: bool, caller: Caller, evidence: dict[str, Any]
+) -> FeedbackEvent:
+    """The event of a format that tells the prompt and the displayed text."""
+    return FeedbackEvent(
+        source=source,
+        project_id=caller.project_id,
+        key_id=caller.key_id,
+        client_completion_id=display.completionId,
+        dedupe_key=dedupe_key(caller.key_id, display.completionId, accepted),
+        accepted=accepted,
+        prompt_sha256=_digest(display.prompt),
+        rendered_sha256=_rendered(display, caller.fim_template),
+        completion=display.completion,
+        filepath=display.filepath,
+        cache_hit=display.cacheHit,
+        display_ms=display.time,
+        client_time=display.timestamp,
+        evidence=evidence,
+    )
+
+
+def _rendered(display: Display, fim_template: str) -> bytes | None:
+    if display.prefix is None or display.suffix is None:
+        return None
+    return _digest(fim.render(fim_template, display.prefix, display.suffix))
+
+
+def _digest(prompt: str) -> bytes:
+    return hashlib.sha256(prompt.encode()).digest()
 
 
 def dedupe_key(key_id: str, client_completion_id: str, accepted: bool) -> str:

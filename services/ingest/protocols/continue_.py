@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from services.ingest.protocols.common import Body, Display, FeedbackEvent, Name, evidence_of
+from services.ingest.protocols.common import Body, Caller, Display, FeedbackEvent, Name, evidence_of, of_display
 from shared.web.errors import from_validation
 
 SOURCE = "continue"
@@ -47,7 +47,7 @@ class ContinueEvent(Envelope):
     data: AutocompleteData  # type: ignore[assignment]
 
 
-def parse(body: dict[str, Any], *, key_id: str, project_id: str) -> FeedbackEvent | Ignored:
+def parse(body: dict[str, Any], caller: Caller) -> FeedbackEvent | Ignored:
     """The event in `body`, or why it is ignored. Raises a 422 that names the wrong field."""
     try:
         envelope = Envelope.model_validate(body)
@@ -60,17 +60,6 @@ def parse(body: dict[str, Any], *, key_id: str, project_id: str) -> FeedbackEven
         raise from_validation(list(error.errors(include_input=False))) from None
     if data.accepted is None:
         return Ignored.NO_VERDICT
-    return FeedbackEvent(
-        source=SOURCE,
-        project_id=project_id,
-        key_id=key_id,
-        client_completion_id=data.completionId,
-        accepted=data.accepted,
-        prompt=data.prompt,
-        completion=data.completion,
-        filepath=data.filepath,
-        cache_hit=data.cacheHit,
-        display_ms=data.time,
-        client_time=data.timestamp,
-        evidence=evidence_of(body, envelope.data),
+    return of_display(
+        data, source=SOURCE, accepted=data.accepted, caller=caller, evidence=evidence_of(body, envelope.data)
     )

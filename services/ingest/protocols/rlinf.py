@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from services.ingest.protocols.common import Display, FeedbackEvent, evidence_of
+from services.ingest.protocols.common import Caller, Display, FeedbackEvent, evidence_of, of_display
 from shared.web.errors import from_validation
 
 SOURCE = "rlinf"
@@ -26,23 +26,10 @@ class RlinfAnswer(BaseModel):
     queue_position: int = 0
 
 
-def parse(body: dict[str, Any], *, key_id: str, project_id: str) -> FeedbackEvent:
+def parse(body: dict[str, Any], caller: Caller) -> FeedbackEvent:
     """The event in `body`. Raises a 422 that names the wrong field."""
     try:
         data = RlinfEvent.model_validate(body)
     except ValidationError as error:
         raise from_validation(list(error.errors(include_input=False))) from None
-    return FeedbackEvent(
-        source=SOURCE,
-        project_id=project_id,
-        key_id=key_id,
-        client_completion_id=data.completionId,
-        accepted=data.accepted,
-        prompt=data.prompt,
-        completion=data.completion,
-        filepath=data.filepath,
-        cache_hit=data.cacheHit,
-        display_ms=data.time,
-        client_time=data.timestamp,
-        evidence=evidence_of(body),
-    )
+    return of_display(data, source=SOURCE, accepted=data.accepted, caller=caller, evidence=evidence_of(body))

@@ -25,7 +25,7 @@ from shared.contracts.generation import Generation
 from shared.contracts.names import STREAM_EXPERIENCE, STREAM_GENERATIONS
 from shared.db.engine import async_sessions, make_async_engine
 from shared.streams import RedisStreams
-from tests.factories import KEY_SECRET, continue_event, rlinf_event
+from tests.factories import KEY_SECRET, continue_event, rlinf_event, tabby_event
 
 HEADERS = {"Authorization": f"Bearer {KEY_SECRET}"}
 
@@ -79,6 +79,15 @@ class Room:
         answer = await self.http.post("/v1/events/continue", json=body, headers=HEADERS)
         assert answer.status_code == 204, answer.text
         return str(body["data"]["completionId"])
+
+    async def send_tabby(
+        self, generation: Generation | None, event: str, *, select_kind: str | None = None, **changes: Any
+    ) -> None:
+        """Send a Tabby plugin's event, as the gateway passes it on."""
+        query = {} if select_kind is None else {"select_kind": select_kind}
+        body = tabby_event(generation, event, **changes)
+        answer = await self.http.post("/v1/events/tabby", json=body, params=query, headers=HEADERS)
+        assert (answer.status_code, answer.content) == (200, b""), answer.text
 
     async def work(self) -> None:
         """All loops, until none of them has anything to do."""

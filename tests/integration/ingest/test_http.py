@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from services.ingest.app import create_app
 from services.ingest.settings import IngestSettings
-from tests.factories import continue_event, rlinf_event
+from tests.factories import continue_event, rlinf_event, tabby_event
 from tests.integration.ingest.conftest import HEADERS, Room
 
-SUBMIT, CONTINUE = "/api/training/submit", "/v1/events/continue"
+SUBMIT, CONTINUE, TABBY = "/api/training/submit", "/v1/events/continue", "/v1/events/tabby"
 DEAD_URL = "postgresql+psycopg://nobody@127.0.0.1:1/nothing"
 
 
@@ -99,7 +99,7 @@ async def test_malformed_bodies(room: Room, body: bytes, status: int, code: str)
         (HEADERS | {"X-Project-ID": "../../etc"}, 422, "invalid_project"),
     ],
 )
-@pytest.mark.parametrize("path", [SUBMIT, CONTINUE])
+@pytest.mark.parametrize("path", [SUBMIT, CONTINUE, TABBY])
 async def test_keys_and_projects(room: Room, path: str, headers: dict[str, str], status: int, code: str) -> None:
     answer = await room.http.post(path, json=rlinf_event(), headers=headers)
     assert_error(answer, status, code)
@@ -151,7 +151,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = sorted(continue_event()["data"])
+FIELDS = sorted(continue_event()["data"] | tabby_event())
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -159,7 +159,8 @@ FIELDS = sorted(continue_event()["data"])
 async def test_no_body_is_ever_answered_500(room: Room, changes: dict[str, Any], junk: bytes) -> None:
     wrapped = continue_event()
     wrapped["data"] |= changes
-    for path, value in ((SUBMIT, rlinf_event() | changes), (CONTINUE, wrapped)):
+    bodies = ((SUBMIT, rlinf_event() | changes), (CONTINUE, wrapped), (TABBY, tabby_event(event="select") | changes))
+    for path, value in bodies:
         body = json.dumps(value).encode()  # writes NaN, infinities and lone surrogates as clients might
         for content in (body, body[:-1], body.replace(b'"', junk, 3)):
             stored = await room.value("SELECT count(*) FROM feedback_events")

@@ -102,3 +102,19 @@ def test_rewards_are_settings() -> None:
 )
 def test_languages(path: str, language: str) -> None:
     assert language_of(path) == language
+
+
+@pytest.mark.parametrize(
+    ("part", "shown", "known"), [("line", "a + b", "a + b"), ("line", "\n    a", None), ("word", "a", None)]
+)
+def test_of_a_partial_accept_the_rest_of_the_line_is_known_or_nothing(part: str, shown: str, known: str | None) -> None:
+    generation = make_generation(shown + "\nmore")
+    experience = resolve(display(shown, accepted_part=part), generation, [], SPEC).experience
+    assert (experience.label, experience.reward, experience.accepted_part) == ("accepted", 0.75, part)
+    assert experience.reference == (Reference(kind="accepted", text=known) if known else None)
+
+
+def test_a_reject_of_what_was_shown_again_is_withheld_and_an_accept_is_not() -> None:
+    generation = make_generation()
+    assert resolve(display(label="rejected", shown_again=True), generation, [], SPEC).withheld == "shown_again"
+    assert resolve(display(shown_again=True), generation, [], SPEC).withheld is None

@@ -78,14 +78,14 @@ def test_typing_ahead_is_proven_by_the_prompt() -> None:
     prompt = fim_prompt("x = ", "\n")
     one = candidate("foo(alpha)", prompt=prompt)
     later = hashlib.sha256(fim_prompt("x = foo(", "\n").encode()).digest()
-    found = match_typed_ahead("alpha)", later, [one])
+    found = match_typed_ahead("alpha)", [later], [one])
     assert joined_to(found) == one.generation_id
-    assert match_typed_ahead("beta)", later, [one]) == Unmatched("no_generation")
+    assert match_typed_ahead("beta)", [later], [one]) == Unmatched("no_generation")
     other = hashlib.sha256(fim_prompt("y = foo(", "\n").encode()).digest()
-    assert match_typed_ahead("alpha)", other, [one]) == Unmatched("no_generation")
+    assert match_typed_ahead("alpha)", [other], [one]) == Unmatched("no_generation")
 
 
 def test_typing_ahead_up_to_a_blank_that_the_editor_then_strips() -> None:
     one = candidate("foo bar", prompt=fim_prompt("x = "))
     later = hashlib.sha256(fim_prompt("x = foo").encode()).digest()
-    assert joined_to(match_typed_ahead("bar", later, [one])) == one.generation_id
+    assert joined_to(match_typed_ahead("bar", [later], [one])) == one.generation_id

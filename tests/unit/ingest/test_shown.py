@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.ingest.shown import Fit, Span, credited_tokens, locate
+from services.ingest.shown import Fit, Span, credited_tokens, credited_tokens_of_part, first_part, locate
 
 
 @dataclass
@@ -124,3 +124,28 @@ def test_credited_tokens_begin_before_the_end_of_the_displayed_text(pieces: list
         assert not beyond.strip()
     if beyond.strip():
         assert all(offset < span.end for offset in sampled.text_offsets[:count])
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("a + b\nc", "a + b", "a"),
+        ("foo(bar)", "foo(bar)", "foo"),
+        ("(foo)\n", "(foo)", "("),
+        ("\n    return x\n", "\n    return x", "\n    return"),
+        ("  x = 1  \ny", "  x = 1", "  x"),
+        ("x\r\ny", "x", "x"),
+        (" \n ", "", ""),
+    ],
+)
+def test_the_first_line_and_the_first_word(text: str, line: str, word: str) -> None:
+    assert (first_part(text, "line"), first_part(text, "word")) == (line, word)
+
+
+def test_of_a_part_its_tokens_are_credited_and_never_the_end() -> None:
+    sampled = Text(["def", " f():", "\n    ", "pass"])
+    assert credited_tokens_of_part(sampled, first_part(sampled.text, "line")) == 2
+    assert credited_tokens_of_part(sampled, first_part(sampled.text, "word")) == 1
+    single = Text(["a", " + b"])
+    assert credited_tokens_of_part(single, "a + b") == 2
+    assert credited_tokens_of_part(Text(["a +", " b"]), "a") == 0

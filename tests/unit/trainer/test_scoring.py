@@ -37,6 +37,12 @@ def test_the_accepted_text_is_worth_its_share() -> None:
     assert sibling_reward(experience("return total"), "return total") == pytest.approx(0.9 * 0.75)
 
 
+def test_of_a_part_that_was_accepted_nothing_is_known_beyond_its_reference() -> None:
+    word = experience("return a", shown_text="return").model_copy(update={"reference": None, "accepted_part": "word"})
+    assert sibling_reward(word, "return a") is None
+    assert sibling_reward(word, " ") == 0.0
+
+
 def test_similarity_decides_near_a_known_text() -> None:
     rejected = experience("return x", accepted=False, reference="return total")
     alike = similarity("return totem", "return total")
