@@ -47,6 +47,12 @@ def queries(path: Path = DASHBOARD) -> list[Query]:
     ]
 
 
+def value_now(prometheus: str, panel: str) -> float:
+    """The figure of a panel that shows one."""
+    query = next(query for query in queries() if query.panel == panel)
+    return float(_get(prometheus, "query", query=query.expression)["result"][0]["value"][1])
+
+
 def without_answer(prometheus: str, query: Query) -> bool:
     """Whether the last minutes hold not one number for it, although nothing says that it may be silent."""
     end = time.time()

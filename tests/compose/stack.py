@@ -37,6 +37,11 @@ class Stack:
         container = _output([*self._compose, "ps", "-q", service]).strip()
         return int(_output(["docker", "inspect", "--format", "{{.RestartCount}}", container]))
 
+    def metrics(self, service: str, port: int) -> str:
+        """What a service that is not published shows to Prometheus."""
+        program = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/metrics').read().decode())"
+        return _output([*self._compose, "exec", "-T", service, "python", "-c", program])
+
     def show(self) -> None:
         """Prints what runs, and the last lines of everything."""
         subprocess.run([*self._compose, "ps"], check=False)

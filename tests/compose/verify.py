@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-from tests.compose.dashboard import queries, without_answer
+from tests.compose.dashboard import queries, value_now, without_answer
 from tests.compose.stack import Stack
 
 STACK = Stack(sys.argv[1].split() + sys.argv[2:])
@@ -81,6 +82,12 @@ def newer_than(version: int) -> bool:
     return shown_version() > version
 
 
+def rounds_since_start() -> int:
+    """How many checkpoints this life of the trainer has committed."""
+    found = re.search(r'(?m)^tabwise_trainer_rounds_total\{outcome="committed"\} (\S+)', STACK.metrics("trainer", 9101))
+    return int(float(found[1])) if found else 0
+
+
 def check_dashboard() -> None:
     """Every question of the Grafana dashboard has an answer; rates need some scrapes first."""
     asked, deadline = queries(), time.monotonic() + 60
@@ -90,6 +97,16 @@ def check_dashboard() -> None:
             sys.exit(f"FAILED: {len(missing)} of the dashboard's {len(asked)} queries have no answer")
         time.sleep(5)
     print(f"ok: all {len(asked)} queries of the dashboard are answered")
+
+
+def check_figures() -> None:
+    """The dashboard's main figures are what ingest's own statistics say; rates over a window are not exact."""
+    totals = json.loads(get(f"{INGEST}/v1/stats")[1])["totals"]
+    for panel, field in (("Acceptance rate, last hour", "acceptance_rate"), ("Mean reward, last hour", "mean_reward")):
+        shown, true = value_now(PROMETHEUS, panel), totals[field]
+        print(f"{panel}: {shown:.3f}, by ingest's statistics {true:.3f}")
+        if abs(shown - true) > 0.1:
+            sys.exit(f"FAILED: the dashboard's {panel} is wrong")
 
 
 def check_walls() -> None:
@@ -107,12 +124,13 @@ def check_walls() -> None:
 
 
 def check_crash() -> None:
-    """A trainer that dies is started again and trains the next version."""
-    before = shown_version()
+    """A trainer that dies is started again and trains what comes then."""
     STACK.crash("trainer")
     await_true("Docker restarts a crashed trainer", lambda: STACK.restarts("trainer") > 0, 60)
     await_true("all containers healthy again", STACK.all_well, 120)
-    await_true(f"a version after {before} shown to developers", lambda: newer_than(before), 240)
+    before = shown_version()
+    await_true("a newer version shown to developers", lambda: newer_than(before), 240)
+    await_true("it came from the new trainer", lambda: rounds_since_start() > 0, 30)
 
 
 def main() -> None:
@@ -124,6 +142,7 @@ def main() -> None:
     await_true("a trained version shown to developers", lambda: newer_than(0), 240)
     await_true("Prometheus scrapes all five services", lambda: live_targets() >= set(SERVICES), 60)
     check_dashboard()
+    check_figures()
     check_walls()
     check_crash()
     print(*sorted(f"{name}: {state}" for name, state in STACK.states().items()), sep="\n")
