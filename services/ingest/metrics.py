@@ -64,10 +64,11 @@ class IngestMetrics:
             ["label", "policy_version", "project"],
             registry=registry,
         )
-        self.reward_sum = Gauge(
-            "tabwise_ingest_reward_sum",
-            "Sum of the rewards of resolved displays; over their number it is the mean",
-            ["policy_version", "project"],
+        self.reward = Counter(
+            "tabwise_ingest_reward",
+            "Rewards of resolved displays; positive less negative, over the displays, is the mean. By sign, because "
+            "Prometheus takes a sum that falls for a restart",
+            ["sign", "policy_version", "project"],
             registry=registry,
         )
         self.experience = Counter(
@@ -103,7 +104,8 @@ class IngestMetrics:
         """Count one resolved display, for the newest policy versions and the first projects alone."""
         version, bounded = self._version_label(policy_version), self._project_label(project)
         self.displays.labels(label, version, bounded).inc()
-        self.reward_sum.labels(version, bounded).inc(reward)
+        self.reward.labels("positive", version, bounded).inc(max(reward, 0.0))
+        self.reward.labels("negative", version, bounded).inc(max(-reward, 0.0))
 
     def _project_label(self, project: str) -> str:
         if project not in self._projects and len(self._projects) >= PROJECTS_KEPT:
@@ -117,5 +119,5 @@ class IngestMetrics:
             oldest = min(self._versions)
             self._versions.remove(oldest)
             self.displays.remove_by_labels({"policy_version": str(oldest)})
-            self.reward_sum.remove_by_labels({"policy_version": str(oldest)})
+            self.reward.remove_by_labels({"policy_version": str(oldest)})
         return str(version) if version in self._versions else "older"

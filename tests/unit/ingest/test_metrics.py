@@ -17,3 +17,16 @@ def test_versions_and_projects_are_bounded() -> None:
     projects = {line.partition('project="')[2].partition('"')[0] for line in lines}
     assert versions == {"older", *(str(version) for version in range(100 - VERSIONS_KEPT, 100))}
     assert projects <= {"other", *(f"p{number}" for number in range(PROJECTS_KEPT))}
+
+
+def test_a_reward_of_either_sign_only_ever_raises_a_counter() -> None:
+    metrics = IngestMetrics(CollectorRegistry())
+    metrics.resolved_display("accepted", 0.75, 3, "p")
+    assert metrics.registry.get_sample_value("tabwise_ingest_reward_total", _labels("negative")) == 0.0
+    metrics.resolved_display("rejected", -0.25, 3, "p")
+    assert metrics.registry.get_sample_value("tabwise_ingest_reward_total", _labels("positive")) == 0.75
+    assert metrics.registry.get_sample_value("tabwise_ingest_reward_total", _labels("negative")) == 0.25
+
+
+def _labels(sign: str) -> dict[str, str]:
+    return {"sign": sign, "policy_version": "3", "project": "p"}
