@@ -6,6 +6,7 @@ import asyncio
 
 from services.ingest.joiner import Joiner
 from services.ingest.resolver import Resolver
+from shared import fim
 from shared.contracts.experience import Reference
 from shared.streams import RedisStreams
 from tests.factories import KEY_ID, fim_prompt, make_generation, rlinf_event
@@ -257,6 +258,33 @@ async def test_typing_ahead_joins_the_request_that_was_reused(room: Room) -> Non
     (experience,) = await room.experience()
     assert experience.shown_text == "total + other"
     assert experience.reference == Reference(kind="accepted", text="total + other")
+
+
+async def test_prefix_and_suffix_join_where_the_gateway_wrote_the_prompt(room: Room) -> None:
+    """Continue's FIM providers send prefix and suffix; their events have a prompt of the client's own template."""
+    on_the_wire = {"prefix": "def add(a, b):\n    return ", "suffix": "\n"}
+    generation = make_generation("a + b", prompt=fim.render("qwen", **on_the_wire))
+    other = make_generation("a + b", prompt=fim_prompt("other "))
+    await room.generated(generation, other)
+    await room.send_continue(generation, prompt="[SUFFIX]\n[PREFIX]def add(a, b):\n    return ", **on_the_wire)
+    await room.submit(generation, prompt="trimmed by the gateway", prefix="…add(a, b):\n    return ", suffix="\n")
+    await room.work()
+    assert [e.generation_id for e in await room.experience()] == [generation.generation_id]
+    room.clock.advance(61)
+    await room.work()
+    assert await room.value("SELECT status_reason FROM feedback_events WHERE source = 'rlinf'") == "no_generation"
+    stored = await room.value("SELECT string_agg(e::text, ' ') FROM feedback_events e")
+    assert "def add" not in stored
+    assert "[PREFIX]" not in stored
+
+
+async def test_typing_ahead_joins_where_the_gateway_wrote_the_prompt(room: Room) -> None:
+    generation = make_generation("total + other", prompt=fim.render("qwen", "return ", "\n"))
+    await room.generated(generation)
+    typed = {"prompt": "<PRE> return total +  <SUF>\n <MID>", "prefix": "return total + ", "suffix": "\n"}
+    await room.send_continue(generation, completion="other", **typed)
+    await room.work()
+    assert [e.shown_text for e in await room.experience()] == ["total + other"]
 
 
 async def test_settled_text_is_the_reference_of_a_reject(room: Room) -> None:
