@@ -4,7 +4,9 @@ In: `POST /v1/completions` from editors. Out: the engine's tokens as they come, 
 stream `generations`. Editors never wait for the second.
 
     routes ── protocols (what a client says) ── completion (one request's life)
-                                                  ├── router, upstream (a replica's SSE answer) ── sse, chunks
+                                                  ├── asking (replica after replica) ── router, attempts
+                                                  │      └── upstream (a replica's SSE answer) ── sse, chunks
                                                   ├── capture (what was sampled), stops (what may be shown)
                                                   └── emitter (to Redis), metrics
+    pool (probes, announcements of the publisher) ── router
 """
