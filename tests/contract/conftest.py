@@ -100,10 +100,19 @@ def chunks(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     assert done
 
 
+@pytest.fixture(scope="session")
+def vllm_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """The real one, for all of a test process."""
+    with _vllm(tmp_path_factory.mktemp("vllm")) as engine:
+        yield engine
+
+
 @pytest.fixture(scope="module", params=["fake", pytest.param("vllm", marks=pytest.mark.engine)])
 def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    folder = tmp_path_factory.mktemp("engine")
-    with _fake(folder) if request.param == "fake" else _vllm(folder) as engine:
+    if request.param == "vllm":
+        yield request.getfixturevalue("vllm_engine")
+        return
+    with _fake(tmp_path_factory.mktemp("engine")) as engine:
         yield engine
 
 

@@ -47,6 +47,10 @@ class Gateway:
         (generation,) = self.generations(1)
         return generation
 
+    def forget(self) -> None:
+        """What was recorded until now."""
+        self.redis.delete(STREAM_GENERATIONS)
+
 
 def eventually(condition: Callable[[], Any], limit_s: float = 10.0) -> None:
     """Wait until it holds."""

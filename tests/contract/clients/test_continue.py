@@ -90,7 +90,6 @@ def test_models(adapters: JsonLines, gateway: Gateway) -> None:
 # --- the server fills in the middle ---
 
 
-@pytest.mark.xfail(reason="the route is on its way")
 def test_filling_in(fim_editor: Continue, gateway: Gateway, engine: FakeEngine) -> None:
     engine.reply = "a + b  # é😀\n"
     assert fim_editor.fill(PREFIX, SUFFIX) == "a + b  # é😀\n"
@@ -100,7 +99,6 @@ def test_filling_in(fim_editor: Continue, gateway: Gateway, engine: FakeEngine) 
     assert (recorded.client_model, recorded.untrainable) == ("codestral-latest", None)
 
 
-@pytest.mark.xfail(reason="the route is on its way")
 def test_hanging_up_on_filling_in(fim_editor: Continue, gateway: Gateway, engine: FakeEngine) -> None:
     engine.reply, engine.faults.token_delay_s = "x" * 60, 0.02
     shown = fim_editor.fill(PREFIX, SUFFIX, hang_up_after=6)
