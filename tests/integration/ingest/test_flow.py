@@ -263,7 +263,7 @@ async def test_typing_ahead_joins_the_request_that_was_reused(room: Room) -> Non
 async def test_prefix_and_suffix_join_where_the_gateway_wrote_the_prompt(room: Room) -> None:
     """Continue's FIM providers send prefix and suffix; their events have a prompt of the client's own template."""
     on_the_wire = {"prefix": "def add(a, b):\n    return ", "suffix": "\n"}
-    generation = make_generation("a + b", prompt=fim.render("qwen", **on_the_wire))
+    generation = make_generation("a + b", prompt=fim.render("qwen", on_the_wire["prefix"], on_the_wire["suffix"]))
     other = make_generation("a + b", prompt=fim_prompt("other "))
     await room.generated(generation, other)
     await room.send_continue(generation, prompt="[SUFFIX]\n[PREFIX]def add(a, b):\n    return ", **on_the_wire)
