@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from services.gateway.settings import GatewaySettings
+from shared.web.reading import reading_within
 
 _CLOSE = (b"connection", b"close")
 
@@ -26,7 +27,7 @@ class GracefulServer(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http="httptools",
+            http=reading_within(settings.request_read_timeout_s),
             log_config=None,
             access_log=False,
             server_header=False,

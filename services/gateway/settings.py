@@ -56,6 +56,8 @@ class GatewaySettings(ServiceSettings):
     chars_per_token: float = Field(default=3.0, gt=0, le=20)
     """Estimate for that cut. Where it is too high, the engine refuses and the prompt is cut again."""
     max_body_bytes: int = Field(default=1_000_000, ge=1_000)
+    request_read_timeout_s: float = Field(default=10.0, gt=0)
+    """How long a client may take to send its request; then 408."""
 
     key_requests_per_minute: int = Field(default=6_000, ge=0)
     """What one key may send on average, and a sixth of that at once; 0: as much as it likes. A developer at work

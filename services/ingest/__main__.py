@@ -20,6 +20,7 @@ from shared.db.engine import async_sessions, make_async_engine
 from shared.kit.errors import SettingsError, TemporaryError
 from shared.kit.logging import configure_logging
 from shared.streams import RedisStreams
+from shared.web.reading import reading_within
 
 log = structlog.get_logger()
 
@@ -35,7 +36,12 @@ def main() -> int:
         with _listen(settings) as listener:
             log.info("ingest listens", host=settings.ingest_host, port=settings.ingest_port)
             config = uvicorn.Config(
-                app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
+                app,
+                http=reading_within(settings.request_read_timeout_s),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=5,
             )
             uvicorn.Server(config).run(sockets=[listener])
     except SettingsError as error:

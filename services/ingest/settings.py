@@ -24,6 +24,8 @@ class IngestSettings(ServiceSettings):
     ingest_host: str = "127.0.0.1"
     ingest_port: int = Field(default=8082, ge=1, le=65535)
     ingest_max_body_bytes: int = Field(default=2_000_000, gt=0)
+    request_read_timeout_s: float = Field(default=10.0, gt=0)
+    """How long a client may take to send its request; then 408."""
     ingest_commit_timeout_s: float = Field(default=5.0, gt=0)
     """An event that is not committed by then is answered 503."""
 
