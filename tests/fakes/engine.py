@@ -348,7 +348,7 @@ class FakeEngine:
                 stop=[stop] if isinstance(stop, str) else list(stop),
                 include_stop=bool(body.get("include_stop_str_in_output")),
                 skip_special=bool(body.get("skip_special_tokens", True)),
-                rng=np.random.default_rng((seed, index)),
+                rng=np.random.default_rng((seed % 2**64, index)),
                 script=self._script(body.get("prompt"), index),
                 top_logprobs=body.get("logprobs") or 0,
             )
