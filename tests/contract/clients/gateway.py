@@ -1,4 +1,4 @@
-"""`python -m services.gateway` in front of an engine, and what it recorded in Redis."""
+"""Services as processes; above all the gateway, in front of an engine, and what it recorded in Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from shared.contracts.generation import Generation
 from shared.contracts.names import STREAM_GENERATIONS
 
 KEY = "client-key"
-FAST = {"TABWISE_REPLICA_COOLDOWN_S": "0.05", "TABWISE_SHUTDOWN_GRACE_S": "1"}
 
 
 @dataclass
@@ -62,25 +61,27 @@ def eventually(condition: Callable[[], Any], limit_s: float = 10.0) -> None:
 
 @contextmanager
 def gateway_process(engine_url: str, redis_url: str, log: Path, **settings: str) -> Iterator[Gateway]:
-    """Serves for the length of the block; `settings` are `TABWISE_` variables without their prefix."""
+    """`python -m services.gateway`; `settings` are `TABWISE_` variables without their prefix."""
     port = free_port()
-    told = {
-        "API_KEYS": KEY,
-        "ENGINE_URLS": engine_url,
-        "REDIS_URL": redis_url,
-        "GATEWAY_PORT": str(port),
-    } | settings
-    environment = os.environ | FAST | {f"TABWISE_{name}": value for name, value in told.items()}
+    told = {"ENGINE_URLS": engine_url, "REDIS_URL": redis_url, "GATEWAY_PORT": str(port), "SHUTDOWN_GRACE_S": "1"}
+    with (
+        service("services.gateway", f"http://127.0.0.1:{port}", log, told | settings) as url,
+        redis.Redis.from_url(redis_url) as client,
+    ):
+        yield Gateway(url, client)
+
+
+@contextmanager
+def service(module: str, url: str, log: Path, settings: dict[str, str]) -> Iterator[str]:
+    """`python -m` this module for the length of the block; yields its `url` once it is ready there."""
+    environment = os.environ | {f"TABWISE_{name}": value for name, value in ({"API_KEYS": KEY} | settings).items()}
     with log.open("ab") as output:
-        command = [sys.executable, "-m", "services.gateway"]
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=output, stderr=output)
     try:
-        url = f"http://127.0.0.1:{port}"
         _await_ready(url, process, log)
-        with redis.Redis.from_url(redis_url) as client:
-            yield Gateway(url, client)
+        yield url
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) in (0, -signal.SIGTERM), log.read_text()[-2000:]
+        assert process.wait(15) == 0, log.read_text()[-2000:]
     finally:
         process.kill()
         process.wait()
@@ -94,4 +95,4 @@ def _await_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         except httpx.TransportError:
             return False
 
-    eventually(ready, 30)
+    eventually(ready, 60)

@@ -41,7 +41,9 @@ def node(*arguments: str) -> list[str]:
 
 def install_node_modules(say: Say) -> Path:
     """tabby-agent and Continue's packages: about 25 s and 120 MB, once. Raises `NotInstalled`."""
-    command = node(str(_NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+    command = node(
+        str(_NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1"
+    )
     return _install(NODE_MODULES, HERE / "package-lock.json", command, _advice("npm", "TABWISE_SKIP_NODE"), say)
 
 
