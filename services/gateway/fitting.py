@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.fim import Snippet, render
+from shared.fim import NO_SUFFIX, Snippet, render
 
 _SUFFIX_SHARE = 4
 _STEPS = 8
@@ -17,8 +17,6 @@ _STEPS = 8
 holds, stays the same over many keystrokes."""
 _MARKS = 32
 """Characters that a snippet's own marks take, about."""
-NO_SUFFIX = "\n"
-"""Stands for an empty suffix, as in Continue's and Tabby's prompts."""
 
 
 @dataclass(frozen=True, slots=True)

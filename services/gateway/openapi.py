@@ -63,6 +63,7 @@ _MEANING = {
     400: "Understood, and cannot be honoured; `param` says which field.",
     401: "No key, or an unknown one.",
     403: "The key may not do this.",
+    404: "No name can be like this.",
     413: "The body is too large.",
     422: "Malformed; `param` says which field.",
     429: "Too many requests; see `Retry-After`.",

@@ -46,7 +46,7 @@ class Routes:
         self._completion("/infill", self.infill, llamacpp.InfillRequest)
         self._completion("/v1/chat/completions", self.chat, ChatRequest)
         self._look("/v1/models", self.models, "The served model and its aliases.")
-        self._look("/v1/models/{model:path}", self.model, "Any name: all are served by the live policy.")
+        self._look("/v1/models/{model:path}", self.model, "Any name: all are served by the live policy.", errors=(404,))
         self._look("/v1/health", self.tabby_health, "Tabby's health.", "GET", "POST")
         self._look("/v1beta/server_setting", self.tabby_setting, "Tabby's settings for its plugins.")
         self._event("/v1/events", self.tabby_event)
@@ -61,7 +61,9 @@ class Routes:
             responses=answers("The completion.", streamed=True, errors=COMPLETION_ERRORS),
         )
 
-    def _look(self, path: str, endpoint: Callable[..., Any], says: str, *methods: str) -> None:
+    def _look(
+        self, path: str, endpoint: Callable[..., Any], says: str, *methods: str, errors: tuple[int, ...] = ()
+    ) -> None:
         for method in methods or ("GET",):
             self.router.add_api_route(
                 path,
@@ -69,7 +71,7 @@ class Routes:
                 methods=[method],
                 response_class=JSONResponse,
                 operation_id=f"{endpoint.__name__}_{method.lower()}",
-                responses=answers(says, errors=LOOK_ERRORS),
+                responses=answers(says, errors=LOOK_ERRORS + errors),
             )
 
     def _event(self, path: str, endpoint: Callable[..., Any]) -> None:

@@ -6,6 +6,7 @@ between prefix and suffix at the wrong one of them. Nothing else follows: a prom
 """
 
 from shared.fim.families import FAMILIES as FAMILIES
+from shared.fim.families import NO_SUFFIX as NO_SUFFIX
 from shared.fim.families import SPECIAL_TOKENS as SPECIAL_TOKENS
 from shared.fim.families import insert_before_suffix as insert_before_suffix
 from shared.fim.families import parse as parse

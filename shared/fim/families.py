@@ -76,6 +76,8 @@ _CODESTRAL: Final = FimTemplate(
 FAMILIES: Final[Mapping[str, FimTemplate]] = {
     template.name: template for template in (_QWEN, _STARCODER, _CODELLAMA, _DEEPSEEK, _CODESTRAL)
 }
+NO_SUFFIX: Final = "\n"
+"""Stands for an empty suffix in prompts for the end of a file, as Continue and Tabby write them."""
 SPECIAL_TOKENS: Final = frozenset(token for template in FAMILIES.values() for token in template.stop)
 
 

@@ -156,7 +156,7 @@ def of_display(
 def _rendered(display: Display, fim_template: str) -> bytes | None:
     if display.prefix is None or display.suffix is None:
         return None
-    return _digest(fim.render(fim_template, display.prefix, display.suffix))
+    return _digest(fim.render(fim_template, display.prefix, display.suffix or fim.NO_SUFFIX))
 
 
 def _digest(prompt: str) -> bytes:
