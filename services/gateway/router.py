@@ -8,8 +8,9 @@ that failed lately. Nobody is left out: with a single replica everything still w
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 GONE = frozenset({"connect", "probe"})
@@ -59,13 +60,17 @@ class Router:
     health: Health = field(default_factory=Health)
     affinity_slack: int | None = 4
     clock: Callable[[], float] = time.monotonic
+    turns: Iterator[int] = field(default_factory=itertools.count)
+    """Equally loaded ones take turns."""
 
     def candidates(self, affinity: str) -> list[Replica]:
         """All replicas, best first. `affinity`: requests with the same value share a prompt prefix."""
         if len(self.replicas) == 1:
             return list(self.replicas)
         now = self.clock()
-        ordered = sorted(self.replicas, key=lambda replica: (_trouble(replica, now), replica.in_flight))
+        start = next(self.turns) % len(self.replicas)
+        turned = self.replicas[start:] + self.replicas[:start]
+        ordered = sorted(turned, key=lambda replica: (_trouble(replica, now), replica.in_flight))
         if self.affinity_slack is not None:
             self._prefer(ordered, affinity, now)
         return ordered

@@ -34,6 +34,12 @@ def test_the_least_loaded_comes_first() -> None:
     assert router.candidates("x") == [c, b, a]
 
 
+def test_the_equally_loaded_take_turns() -> None:
+    router = a_router()
+
+    assert Counter(router.candidates("x")[0].url for _ in range(9)) == dict.fromkeys(URLS, 3)
+
+
 def test_healthy_before_draining_before_ejected() -> None:
     router = a_router(slack=4)
     a, b, c = router.replicas
