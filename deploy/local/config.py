@@ -151,6 +151,7 @@ class StackConfig(ServiceSettings):
             "KEYS_FILE": self.keys_file or str(self.root / "keys.json"),
             "MODEL_PATH": self.model_path,
             "ENGINE_URLS": self.engine_url,
+            "INGEST_URL": self.ingest_url,
             "STORAGE_URL": self.storage_url or (self.root / "storage").as_uri(),
             "TEMPERATURE_OVERRIDE": str(self.temperature_override),
             "GATEWAY_HOST": self.bind_host,
