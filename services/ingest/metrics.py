@@ -64,13 +64,28 @@ class IngestMetrics:
             ["label", "policy_version", "project"],
             registry=registry,
         )
-        self.reward = Counter(
-            "tabwise_ingest_reward",
-            "Rewards of resolved displays; positive less negative, over the displays, is the mean. By sign, because "
-            "Prometheus takes a sum that falls for a restart",
-            ["sign", "policy_version", "project"],
+        self.reward_sum = Gauge(
+            "tabwise_ingest_reward_sum",
+            "Sum of the rewards of resolved displays; over their number it is the mean",
+            ["policy_version", "project"],
             registry=registry,
         )
+        self.resolved = Counter(
+            "tabwise_ingest_resolved",
+            "Resolved displays of all versions. For rates: a new version's series would lose what came before it was read",
+            ["label"],
+            registry=registry,
+        )
+        self.resolved_reward = Counter(
+            "tabwise_ingest_resolved_reward",
+            "Their rewards; positive less negative is the sum. Two, because Prometheus takes a falling sum for a restart",
+            ["sign"],
+            registry=registry,
+        )
+        for label in ("accepted", "rejected"):
+            self.resolved.labels(label)
+        for sign in ("positive", "negative"):
+            self.resolved_reward.labels(sign)
         self.experience = Counter(
             "tabwise_ingest_experience", "Experience handed to the trainer", ["label"], registry=registry
         )
@@ -104,8 +119,9 @@ class IngestMetrics:
         """Count one resolved display, for the newest policy versions and the first projects alone."""
         version, bounded = self._version_label(policy_version), self._project_label(project)
         self.displays.labels(label, version, bounded).inc()
-        self.reward.labels("positive", version, bounded).inc(max(reward, 0.0))
-        self.reward.labels("negative", version, bounded).inc(max(-reward, 0.0))
+        self.reward_sum.labels(version, bounded).inc(reward)
+        self.resolved.labels(label).inc()
+        self.resolved_reward.labels("negative" if reward < 0 else "positive").inc(abs(reward))
 
     def _project_label(self, project: str) -> str:
         if project not in self._projects and len(self._projects) >= PROJECTS_KEPT:
@@ -119,5 +135,5 @@ class IngestMetrics:
             oldest = min(self._versions)
             self._versions.remove(oldest)
             self.displays.remove_by_labels({"policy_version": str(oldest)})
-            self.reward.remove_by_labels({"policy_version": str(oldest)})
+            self.reward_sum.remove_by_labels({"policy_version": str(oldest)})
         return str(version) if version in self._versions else "older"

@@ -19,14 +19,17 @@ def test_versions_and_projects_are_bounded() -> None:
     assert projects <= {"other", *(f"p{number}" for number in range(PROJECTS_KEPT))}
 
 
-def test_a_reward_of_either_sign_only_ever_raises_a_counter() -> None:
+def test_what_rates_are_taken_of_is_there_from_the_start_and_never_falls() -> None:
     metrics = IngestMetrics(CollectorRegistry())
+    assert _resolved(metrics) == [0.0, 0.0, 0.0, 0.0]
     metrics.resolved_display("accepted", 0.75, 3, "p")
-    assert metrics.registry.get_sample_value("tabwise_ingest_reward_total", _labels("negative")) == 0.0
-    metrics.resolved_display("rejected", -0.25, 3, "p")
-    assert metrics.registry.get_sample_value("tabwise_ingest_reward_total", _labels("positive")) == 0.75
-    assert metrics.registry.get_sample_value("tabwise_ingest_reward_total", _labels("negative")) == 0.25
+    metrics.resolved_display("rejected", -0.25, 4, "q")
+    assert _resolved(metrics) == [1.0, 1.0, 0.75, 0.25]
 
 
-def _labels(sign: str) -> dict[str, str]:
-    return {"sign": sign, "policy_version": "3", "project": "p"}
+def _resolved(metrics: IngestMetrics) -> list[float | None]:
+    value = metrics.registry.get_sample_value
+    return [
+        *(value("tabwise_ingest_resolved_total", {"label": label}) for label in ("accepted", "rejected")),
+        *(value("tabwise_ingest_resolved_reward_total", {"sign": sign}) for sign in ("positive", "negative")),
+    ]
