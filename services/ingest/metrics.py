@@ -72,13 +72,13 @@ class IngestMetrics:
         )
         self.resolved = Counter(
             "tabwise_ingest_resolved",
-            "Resolved displays of all versions. For rates: a new version's series would lose what came before it was read",
+            "Resolved displays of all versions. For rates: a new version's series would lose its beginning",
             ["label"],
             registry=registry,
         )
         self.resolved_reward = Counter(
             "tabwise_ingest_resolved_reward",
-            "Their rewards; positive less negative is the sum. Two, because Prometheus takes a falling sum for a restart",
+            "Their rewards; positive less negative is the sum. Prometheus takes a falling sum for a restart",
             ["sign"],
             registry=registry,
         )
