@@ -25,7 +25,8 @@ from shared.web.errors import ApiError
 PROTOCOL = "tabby"
 DEFAULT_TEMPERATURE = 0.1
 """Tabby's."""
-VERSION = "0.1.0"
+VERSION = "tabwise"
+"""Without a number: the plugins would take it for Tabby's own, and ask releases before 0.9 for fewer things."""
 
 
 class Code(BaseModel):
@@ -164,7 +165,7 @@ class TabbyWriter:
 
 def health(model: str) -> dict[str, Any]:
     """The plugins only look whether `version` is there; where the model runs, the gateway does not know."""
-    version = {"build_date": "", "build_timestamp": "", "git_sha": "", "git_describe": f"tabwise-{VERSION}"}
+    version = {"build_date": "", "build_timestamp": "", "git_sha": "", "git_describe": VERSION}
     return {
         "model": model,
         "device": "remote",
