@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import redis
 import structlog
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from deploy.local.embedded import EmbeddedPostgres, EmbeddedRedis, free_port, running
 from migrations.upgrade import upgrade
@@ -78,3 +80,17 @@ def clean_redis(redis_url: str) -> str:
     with redis.Redis.from_url(redis_url) as client:
         client.flushall()
     return redis_url
+
+
+class OneEngine(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay in one test process; both files with a real vLLM go to the same, where it starts once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "vllm" if file.endswith(("test_engine_contract.py", "test_real_vllm.py")) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneEngine | None:
+    """Instead of `--dist loadfile`, which `make test` asks for."""
+    return OneEngine(config, log) if config.getoption("dist") == "loadfile" else None

@@ -77,7 +77,8 @@ def _installed(switch: str, install: Callable[[], Path]) -> Path:
     try:
         return install()
     except installed.NotInstalled as error:
-        pytest.fail(str(error), pytrace=False)
+        words = str(error)
+    pytest.fail(words, pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def _run(command: list[str], advice: str) -> None:
     except subprocess.TimeoutExpired:
         raise NotInstalled(f"{advice} It took more than {LIMIT_S} s.") from None
     if done.returncode != 0:
-        raise NotInstalled(f"{advice} Its last words: {(done.stderr or done.stdout).strip()[-600:]}")
+        raise NotInstalled(f"{advice} It said: {(done.stderr or done.stdout).strip()[:500]}")
 
 
 def _environment() -> dict[str, str]:
