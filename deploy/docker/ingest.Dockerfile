@@ -11,7 +11,7 @@ RUN python3 -m venv /opt/venv
 COPY requirements/ingest.txt /tmp/requirements.txt
 RUN pip install -r /tmp/requirements.txt
 RUN useradd --uid 10001 --create-home tabwise \
- && mkdir -p /data/checkpoints /data/serving /data/hub \
+ && mkdir -p /data/checkpoints /data/serving /data/hub /data/keys \
  && chown -R tabwise:tabwise /data
 WORKDIR /app
 COPY shared shared

@@ -49,6 +49,20 @@ async def test_an_engine_that_is_away_is_passed_over() -> None:
     assert answers == [200] * 4
 
 
+async def test_an_engine_that_is_ill_is_passed_over_and_the_last_ones_word_counts() -> None:
+    async with (
+        other_server(CHAT, status=503) as ill,
+        other_server(CHAT) as well,
+        serving(ill.url, well.url) as gateway,
+        serving(ill.url) as alone,
+    ):
+        answers = [(await gateway.client.post(CHAT, content=BODY)).status_code for _ in range(4)]
+        last = await alone.client.post(CHAT, content=BODY)
+
+    assert answers == [200] * 4
+    assert last.status_code == 503
+
+
 @pytest.mark.parametrize("status", [400, 404, 429, 500])
 async def test_the_servers_own_errors_are_passed_on(status: int) -> None:
     error = b'{"error": {"message": "no"}}'
