@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ def main() -> int:
         configure_logging("ingest", settings.log_level, settings.log_format)
         asyncio.run(_check(settings))
         app = create_app(settings)
+        _spare_collector()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again once it has shut down
         with _listen(settings) as listener:
             log.info("ingest listens", host=settings.ingest_host, port=settings.ingest_port)
@@ -41,6 +43,7 @@ def main() -> int:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_graceful_shutdown=5,
             )
             uvicorn.Server(config).run(sockets=[listener])
@@ -57,7 +60,16 @@ def _settings() -> IngestSettings:
         return IngestSettings()
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:  # of several settings together: the sentence names them
+            raise SettingsError(first["msg"].removeprefix("Value error, ")) from None
         raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
+
+
+def _spare_collector() -> None:
+    """What is loaded by now stays for good: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def _listen(settings: IngestSettings) -> socket.socket:

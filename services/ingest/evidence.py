@@ -27,7 +27,7 @@ class Evidence:
     explicit: bool | None = None
     """Of a reject. True: the person dismissed it. False: a timer or the editor did. None: the client does not say."""
     shown_chars: int | None = None
-    """Length of what was displayed, in characters; 0 where only white space was: silence."""
+    """`visible_chars` of what was displayed (of a partial accept: of that part); 0: silence."""
     retention: Mapping[int, float] = field(default_factory=dict)
     """Seconds after the accept → share of the accepted text that was still there. Only what was seen."""
     reversed_: bool | None = None
@@ -51,6 +51,11 @@ class Evidence:
             _check(f"retention[{after_s}]", share, 0.0)
         if self.shown_chars is not None and self.shown_chars < 0:
             raise ValueError("shown_chars must not be negative")
+
+
+def visible_chars(shown_text: str) -> int:
+    """`shown_chars` of a displayed text: without the white space around it."""
+    return len(shown_text.strip())
 
 
 def _check(name: str, value: float | None, lowest: float) -> None:

@@ -8,11 +8,12 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from services.ingest.evidence import Evidence, visible_chars
 from services.ingest.outcomes import Part
-from services.ingest.rewards import reward_of_shown
+from services.ingest.rewards import RewardWeights, reward_of
 from services.ingest.settled import typed_out
 from services.ingest.shown import Fit, Span, locate
-from shared.contracts.experience import Experience, Label, Reference, RewardSpec, Sample
+from shared.contracts.experience import Experience, Label, Reference, Sample
 from shared.contracts.generation import Generation
 
 LANGUAGES = {
@@ -47,6 +48,8 @@ class Display:
     """Only this much was accepted; `shown_text` is that part."""
     shown_again: bool = False
     """The same sample was displayed again later: what became of that says more."""
+    evidence: Evidence | None = None
+    """Everything that is known, where that is more than what stands here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,9 @@ def language_of(filepath: str) -> str:
     return LANGUAGES.get(name.rpartition(".")[2].lower(), "unknown") if "." in name else "unknown"
 
 
-def resolve(display: Display, generation: Generation, siblings: Sequence[Generation], spec: RewardSpec) -> Resolution:
+def resolve(
+    display: Display, generation: Generation, siblings: Sequence[Generation], weights: RewardWeights
+) -> Resolution:
     """The experience of `display`, and why it is withheld if it is."""
     span = locate(generation.text, display.shown_text)
     experience = Experience(
@@ -87,15 +92,23 @@ def resolve(display: Display, generation: Generation, siblings: Sequence[Generat
         shown_text=_text_in_place(generation, display, span),
         label=display.label,
         accepted_part=display.accepted_part,
-        reward=reward_of_shown(display.label, display.shown_text, spec),
+        reward=_reward(display, weights),
         reference=_reference(generation, display, span),
         siblings=[_sample(s, len(s.token_ids)) for s in siblings if s.untrainable is None],
-        reward_spec=spec,
+        reward_spec=weights.spec,
     )
-    return Resolution(experience, _withheld(display, generation, span))
+    return Resolution(experience, _withheld(display, generation, span, weights))
 
 
-def _withheld(display: Display, generation: Generation, span: Span | None) -> str | None:
+def _reward(display: Display, weights: RewardWeights) -> float:
+    evidence = display.evidence or Evidence(
+        display.label, display.accepted_part, shown_chars=visible_chars(display.shown_text)
+    )
+    reward = reward_of(evidence, weights)
+    return weights.silence if reward is None else reward.value
+
+
+def _withheld(display: Display, generation: Generation, span: Span | None, weights: RewardWeights) -> str | None:
     if generation.untrainable is not None:
         return generation.untrainable
     if display.already_labelled:
@@ -106,9 +119,15 @@ def _withheld(display: Display, generation: Generation, span: Span | None) -> st
         return "typed_ahead"  # the beginning was typed as suggested: it must not be punished with the rest
     if display.label == "rejected" and display.shown_again:
         return "shown_again"
-    if display.label == "rejected" and display.settled and typed_out(display.settled, display.shown_text):
-        return "typed_out"  # rejected, and then typed by hand: the two contradict each other
+    if display.label == "rejected" and not weights.typed_out and _was_typed_out(display):
+        return "typed_out"  # rejected, and then typed by hand: the two contradict each other, and no weight decides
     return None
+
+
+def _was_typed_out(display: Display) -> bool:
+    if display.evidence is not None and display.evidence.typed_out is not None:
+        return display.evidence.typed_out
+    return bool(display.settled) and typed_out(display.settled or "", display.shown_text)
 
 
 def _text_in_place(generation: Generation, display: Display, span: Span | None) -> str:

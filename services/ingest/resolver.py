@@ -115,7 +115,8 @@ class Resolver:
                 already_labelled=row.generation_id in labelled,
                 shown_again=row.outcome_id in again,
             )
-            resolution = resolve(display, from_row(shown), others, self._settings.reward_spec)
+            reward = self._settings.rewards.of(row.project_id)
+            resolution = resolve(display, from_row(shown), others, reward.weights)
             _write(repository, row, shown, resolution, now)
             if resolution.withheld is None:
                 labelled.add(row.generation_id)

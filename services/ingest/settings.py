@@ -6,13 +6,12 @@ from socket import gethostname
 
 from pydantic import Field, field_validator
 
-from shared.contracts.experience import RewardSpec
+from services.ingest.reward_settings import RewardSettings
 from shared.fim import FAMILIES
-from shared.kit.settings import ServiceSettings
 
 
-class IngestSettings(ServiceSettings):
-    """Everything that an operator may change. Durations are seconds."""
+class IngestSettings(RewardSettings):
+    """Everything that an operator may change. Durations are seconds. The reward's are in `RewardSettings`."""
 
     database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -28,12 +27,10 @@ class IngestSettings(ServiceSettings):
     """How long a client may take to send its request; then 408."""
     ingest_commit_timeout_s: float = Field(default=5.0, gt=0)
     """An event that is not committed by then is answered 503."""
-
-    reward_accepted: float = Field(default=0.75, allow_inf_nan=False)
-    reward_rejected: float = Field(default=-0.25, allow_inf_nan=False)
-    reward_silence: float = Field(default=0.0, allow_inf_nan=False)
-    reward_sibling_weight: float = Field(default=0.9, gt=0, le=1)
-    reward_similarity_power: float = Field(default=4.0, gt=0)
+    ingest_max_waiting: int = Field(default=2000, gt=0)
+    """Events that may wait for a connection to the ledger; one more is answered 503 at once."""
+    ingest_max_commit: int = Field(default=256, gt=0)
+    """Events of concurrent requests that one commit may hold."""
 
     fim_template: str = "qwen"
     """How the gateway writes the prompt of a client that sends prefix and suffix: the same setting as the gateway's."""
@@ -71,14 +68,3 @@ class IngestSettings(ServiceSettings):
         if value not in FAMILIES:
             raise ValueError(f"must be one of {', '.join(FAMILIES)}")
         return value
-
-    @property
-    def reward_spec(self) -> RewardSpec:
-        """The reward as the contract that travels with each experience."""
-        return RewardSpec(
-            accepted=self.reward_accepted,
-            rejected=self.reward_rejected,
-            silence=self.reward_silence,
-            sibling_weight=self.reward_sibling_weight,
-            similarity_power=self.reward_similarity_power,
-        )

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from services.ingest.evidence import Evidence
 from services.ingest.grouping import Display, language_of, resolve
-from services.ingest.rewards import reward_of_shown
-from shared.contracts.experience import Experience, Reference, RewardSpec
+from services.ingest.rewards import RewardWeights
+from shared.contracts.experience import Experience, Reference
 from tests.factories import make_generation
 
-SPEC = RewardSpec()
+SPEC = RewardWeights()
 
 
 def display(shown: str = "a + b", label: str = "accepted", **changes: Any) -> Display:
@@ -81,10 +82,24 @@ def test_text_typed_ahead_belongs_to_what_was_accepted() -> None:
 
 
 def test_rewards_are_settings() -> None:
-    spec = RewardSpec(accepted=1.0, rejected=-1.0, silence=0.1)
-    assert reward_of_shown("accepted", "x", spec) == 1.0
-    assert reward_of_shown("rejected", "x", spec) == -1.0
-    assert reward_of_shown("rejected", " ", spec) == 0.1
+    weights = RewardWeights(accepted=1.0, rejected=-1.0, silence=0.1, sibling_weight=0.5)
+    accepted = resolve(display(), make_generation(), [], weights).experience
+    assert (accepted.reward, accepted.reward_spec) == (1.0, weights.spec)
+    assert resolve(display(label="rejected"), make_generation(), [], weights).experience.reward == -1.0
+    assert resolve(display(" ", label="rejected"), make_generation(" "), [], weights).experience.reward == 0.1
+
+
+def test_all_evidence_counts_where_more_is_known() -> None:
+    dismissed = Evidence("rejected", explicit=True, shown_chars=5)
+    shown = display(label="rejected", evidence=dismissed)
+    assert resolve(shown, make_generation(), [], SPEC).experience.reward == -0.5
+
+
+def test_what_was_typed_out_is_handed_over_once_a_weight_decides() -> None:
+    shown = display(label="rejected", settled="a + b", evidence=Evidence("rejected", typed_out=True, shown_chars=5))
+    assert resolve(shown, make_generation(), [], SPEC).withheld == "typed_out"
+    resolution = resolve(shown, make_generation(), [], RewardWeights(typed_out=0.5))
+    assert (resolution.withheld, resolution.experience.reward) == (None, 0.25)
 
 
 @pytest.mark.parametrize(
