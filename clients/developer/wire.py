@@ -140,7 +140,7 @@ def _completion(outcome: Outcome, accepted: bool) -> dict[str, Any]:
 
 
 def _options(editor: EditorSettings) -> dict[str, Any]:
-    """Single lines (``multilineCompletions: never``) and no cache, as the project's documentation configures it."""
+    """Single lines (``multilineCompletions: never``, which is set in the editor) and no cache."""
     return {
         "disable": False,
         "maxPromptTokens": editor.max_prompt_tokens,

@@ -12,7 +12,7 @@ MODEL_FOR_CONTINUE = "qwen2.5-coder-team"
 
 def stock(config: StackConfig) -> str:
     """Continue as published, for VS Code and JetBrains: the whole `config.yaml`."""
-    options = {"debounceDelay": 350, "maxPromptTokens": 1024, "multilineCompletions": "auto", "useCache": False}
+    options = {"debounceDelay": 350, "maxPromptTokens": 1024, "useCache": False}
     feedback = {
         "name": "tabwise",
         "destination": f"{config.ingest_url}/v1/events/continue",

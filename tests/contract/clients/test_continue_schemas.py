@@ -71,10 +71,6 @@ def test_the_readmes_settings(schemas: JsonLines) -> None:
     assert parsed["data"] == yaml.safe_load(text)["data"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="README: `multilineCompletions` is no field of config.yaml; Continue drops it (it is set in the editor)",
-)
 def test_continue_keeps_all_of_the_readmes_settings(schemas: JsonLines) -> None:
     """Continue drops what its schema does not know, without a word."""
     text = settings_of_readme()
