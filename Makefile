@@ -29,7 +29,7 @@ KEYS_COMMAND = $(if $(NEW),create "$(NEW)" $(if $(PROJECT),--project "$(PROJECT)
 	$(if $(DAYS),--days "$(DAYS)"),$(if $(REVOKE),revoke "$(REVOKE)",list))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway up check versions rollback follow rounds keys test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway up check versions rollback follow rounds keys dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -78,6 +78,10 @@ rounds: $(INSTALLED) ## The trainer's last rounds
 
 keys: $(INSTALLED) ## List the API keys; make one: make keys NEW=alice PROJECT=team-a; end one: make keys REVOKE=ID
 	@$(BIN)/python -m deploy.local module shared.keys $(KEYS_COMMAND)
+
+dead-letters: $(INSTALLED) ## What could not be processed, and why; put back: REQUEUE=all or REQUEUE=ID
+	@$(BIN)/python -m deploy.local module services.ingest.dead_letters \
+		$(if $(REQUEUE),requeue $(if $(filter all,$(REQUEUE)),--all,"$(REQUEUE)"),list)
 
 test: $(INSTALLED) ## Unit, integration and contract tests on real PostgreSQL and Redis
 	@$(BIN)/python -m pytest -m "not e2e" -n $(PYTEST_WORKERS) --dist loadfile

@@ -6,8 +6,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from services.ingest.metrics import IngestMetrics
 from services.ingest.repository import Repository
-from shared.contracts.names import STREAM_GENERATIONS
-from shared.streams import Streams
+from shared.contracts.names import STREAM_EXPERIENCE, STREAM_GENERATIONS
+from shared.streams import Streams, dead_stream
 
 
 class Gauges:
@@ -26,4 +26,6 @@ class Gauges:
         self._metrics.open_outcomes.set(open_outcomes)
         self._metrics.outbox_backlog.set(unsent)
         self._metrics.generations_backlog.set(await self._streams.length(STREAM_GENERATIONS))
+        for stream in (STREAM_GENERATIONS, STREAM_EXPERIENCE):
+            self._metrics.dead_letters_waiting.labels(stream).set(await self._streams.length(dead_stream(stream)))
         return 0

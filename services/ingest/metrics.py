@@ -40,6 +40,12 @@ class IngestMetrics:
         self.dead_letters = Counter(
             "tabwise_ingest_dead_letters", "Stream entries put aside", ["reason"], registry=registry
         )
+        self.dead_letters_waiting = Gauge(
+            "tabwise_ingest_dead_letters_waiting",
+            "Dead letters that nobody has requeued or dropped (both streams: the trainer's too)",
+            ["stream"],
+            registry=registry,
+        )
         self.joins = Counter(
             "tabwise_ingest_joins",
             "Events by what the joiner made of them (joined, ambiguous, unmatched)",

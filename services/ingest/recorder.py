@@ -12,13 +12,14 @@ from typing import Any
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from services.ingest.metrics import IngestMetrics
 from services.ingest.repository import Repository
 from services.ingest.rows import to_row
 from services.ingest.settings import IngestSettings
+from services.ingest.worker import is_refusal
 from shared.contracts.generation import Generation
 from shared.contracts.names import GROUP_RECORDER, STREAM_GENERATIONS
 from shared.kit.errors import InvalidMessage
@@ -84,7 +85,9 @@ class Recorder:
                 await self._put_aside(entry, str(error))
         try:
             await self._store([row for _, row in good])
-        except DataError:
+        except DBAPIError as error:
+            if not is_refusal(error):
+                raise
             good = await self._store_one_by_one(good)
         await self._streams.ack(STREAM_GENERATIONS, GROUP_RECORDER, [entry.entry_id for entry, _ in good])
         self._metrics.generations.inc(len(good))
@@ -101,7 +104,9 @@ class Recorder:
             try:
                 await self._store([row])
                 stored.append((entry, row))
-            except DataError:
+            except DBAPIError as error:
+                if not is_refusal(error):
+                    raise
                 await self._put_aside(entry, "refused_by_database")
         return stored
 

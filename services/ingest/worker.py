@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
-from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from services.ingest.metrics import IngestMetrics
@@ -24,8 +24,20 @@ FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 5.0
 
 
+REFUSALS = ("22", "23", "54")
+"""SQLSTATE classes of a row that PostgreSQL will never take: bad data, a broken constraint, too large for an index."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether PostgreSQL refused the values themselves, so that the same step can never work."""
+    sqlstate = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return isinstance(error, DataError) or (sqlstate or "").startswith(REFUSALS)
+
+
 def is_temporary(error: BaseException) -> bool:
     """Whether the other side is away, so that the same step may work later."""
+    if is_refusal(error):
+        return False
     if isinstance(error, DBAPIError):
         away = isinstance(error, OperationalError | InterfaceError | InternalError)
         return away or error.connection_invalidated

@@ -4,7 +4,7 @@ A stream here is a work queue with one consumer group: `ack` also deletes, so th
 """
 
 from shared.streams.memory import MemoryStreams
-from shared.streams.protocol import Entry, Streams
+from shared.streams.protocol import DeadLetter, Entry, Streams, dead_stream
 from shared.streams.redis import RedisStreams
 
-__all__ = ["Entry", "MemoryStreams", "RedisStreams", "Streams"]
+__all__ = ["DeadLetter", "Entry", "MemoryStreams", "RedisStreams", "Streams", "dead_stream"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.streams.protocol import Entry
+from shared.streams.protocol import DEAD_KEPT, DeadLetter, Entry, dead_stream
 
 
 @dataclass
@@ -37,6 +37,7 @@ class MemoryStreams:
         self._streams: dict[str, _Stream] = {}
         self._changed = asyncio.Condition()
         self.dead: list[tuple[str, Entry, str]] = []
+        self._reasons: dict[tuple[str, str], tuple[str, float]] = {}
 
     def _stream(self, name: str) -> _Stream:
         return self._streams.setdefault(name, _Stream())
@@ -99,14 +100,30 @@ class MemoryStreams:
     async def ack(self, stream: str, group: str, entry_ids: Sequence[str]) -> None:
         state = self._stream(stream)
         for entry_id in entry_ids:
-            number = int(entry_id.split("-")[0])
+            number = _number(entry_id)
             state.groups[group].claims.pop(number, None)
             state.entries.pop(number, None)
 
     async def dead_letter(self, stream: str, group: str, entry: Entry, reason: str) -> None:
         self.dead.append((stream, entry, reason))
-        await self.append(f"{stream}:dead", [entry.payload])
+        (dead_id,) = await self.append(dead_stream(stream), [entry.payload], max_length=DEAD_KEPT)
+        self._reasons[stream, dead_id] = (reason, time.time())
         await self.ack(stream, group, [entry.entry_id])
+
+    async def dead_letters(self, stream: str, *, after: str | None = None, count: int = 100) -> list[DeadLetter]:
+        dead = self._stream(dead_stream(stream)).entries
+        behind = 0 if after is None else _number(after)
+        ids = [_entry_id(number) for number in dead if number > behind][:count]
+        return [DeadLetter(one, dead[_number(one)], *self._reasons[stream, one]) for one in ids]
+
+    async def requeue(self, stream: str, entry_id: str) -> bool:
+        payload = self._stream(dead_stream(stream)).entries.pop(_number(entry_id), None)
+        if payload is not None:
+            await self.append(stream, [payload])
+        return payload is not None
+
+    async def drop_dead(self, stream: str, entry_id: str) -> bool:
+        return self._stream(dead_stream(stream)).entries.pop(_number(entry_id), None) is not None
 
     async def length(self, stream: str) -> int:
         return len(self._stream(stream).entries)
@@ -120,3 +137,7 @@ class MemoryStreams:
 
 def _entry_id(number: int) -> str:
     return f"{number}-0"
+
+
+def _number(entry_id: str) -> int:
+    return int(entry_id.partition("-")[0])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+DEAD_KEPT: Final = 10_000
+"""Dead letters of a stream that are kept, about; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,21 @@ class Entry:
     entry_id: str
     payload: bytes
     deliveries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What was put aside: the bytes as they came, why, and since when (seconds since 1970, the server's clock)."""
+
+    entry_id: str
+    payload: bytes
+    reason: str
+    dead_since_s: float
+
+
+def dead_stream(stream: str) -> str:
+    """Where the dead letters of a stream are."""
+    return f"{stream}:dead"
 
 
 class Streams(Protocol):
@@ -38,7 +56,16 @@ class Streams(Protocol):
         """Acknowledge and delete. Unknown ids are ignored."""
 
     async def dead_letter(self, stream: str, group: str, entry: Entry, reason: str) -> None:
-        """Move one entry to `<stream>:dead` with the reason, and acknowledge it, at once."""
+        """Move one entry to `<stream>:dead` with the reason and acknowledge it, at once. Keeps about `DEAD_KEPT`."""
+
+    async def dead_letters(self, stream: str, *, after: str | None = None, count: int = 100) -> list[DeadLetter]:
+        """Up to `count` dead letters of `stream`, oldest first, those behind the entry `after` alone."""
+
+    async def requeue(self, stream: str, entry_id: str) -> bool:
+        """Move a dead letter back to the end of its stream, bytes unchanged; False where it is not there."""
+
+    async def drop_dead(self, stream: str, entry_id: str) -> bool:
+        """Delete a dead letter; False where it is not there."""
 
     async def length(self, stream: str) -> int:
         """Entries that are not acknowledged yet, claimed or not."""

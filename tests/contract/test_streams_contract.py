@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.kit.errors import TemporaryError
-from shared.streams import Entry, MemoryStreams, RedisStreams, Streams
+from shared.streams import DeadLetter, Entry, MemoryStreams, RedisStreams, Streams
 
 S, G = "stream", "group"
 
@@ -78,6 +78,65 @@ async def test_a_dead_letter_leaves_the_stream_and_is_kept_beside_it(streams: St
     assert await streams.length(S) == 0
     assert await streams.read_own(S, G, "a", count=1) == []
     assert await streams.length(f"{S}:dead") == 1
+
+
+async def dead(streams: Streams, *payload: bytes) -> list[DeadLetter]:
+    await streams.append(S, payload)
+    for entry in await streams.read(S, G, "a", count=len(payload)):
+        await streams.dead_letter(S, G, entry, "reason " + entry.payload.decode())
+    return await streams.dead_letters(S)
+
+
+async def test_dead_letters_can_be_looked_at_page_by_page_and_stay(streams: Streams) -> None:
+    before_s = time.time()
+    first, second, third = await dead(streams, b"1", b"2", b"3")
+    assert (first.payload, first.reason) == (b"1", "reason 1")
+    assert before_s - 1 < first.dead_since_s < time.time() + 1
+    assert await streams.dead_letters(S, count=2) == [first, second]
+    assert await streams.dead_letters(S, after=second.entry_id) == [third]
+    assert await streams.dead_letters("other") == []
+
+
+async def test_a_dead_letter_goes_back_to_its_stream_once(streams: Streams) -> None:
+    first, second = await dead(streams, b"1", b"2")
+    assert await streams.requeue(S, first.entry_id)
+    assert not await streams.requeue(S, first.entry_id)
+    assert payloads(await streams.read(S, G, "a", count=10)) == [b"1"]
+    assert await streams.dead_letters(S) == [second]
+
+
+async def test_two_who_requeue_the_same_dead_letter_requeue_it_once(streams: Streams) -> None:
+    (letter,) = await dead(streams, b"1")
+    done = await asyncio.gather(*(streams.requeue(S, letter.entry_id) for _ in range(8)))
+    assert sum(done) == 1
+    assert await streams.length(S) == 1
+
+
+async def test_a_dead_letter_can_be_dropped(streams: Streams) -> None:
+    (letter,) = await dead(streams, b"1")
+    assert await streams.drop_dead(S, letter.entry_id)
+    assert not await streams.drop_dead(S, letter.entry_id)
+    assert await streams.dead_letters(S) == []
+    assert await streams.length(S) == 0
+
+
+async def trimmed_while_claimed(streams: Streams) -> None:
+    """ "a" holds 300 entries of which none is left, and then `b"living"`."""
+    await streams.append(S, [b"x"] * 300)
+    assert len(await streams.read(S, G, "a", count=300)) == 300
+    for _ in range(3):
+        await streams.append(S, [b"living"] * 200, max_length=200)
+    assert payloads(await streams.read(S, G, "a", count=1)) == [b"living"]
+
+
+async def test_entries_that_were_trimmed_while_claimed_hide_none_behind_them(streams: Streams) -> None:
+    await trimmed_while_claimed(streams)
+    assert payloads(await streams.read_own(S, G, "a", count=2)) == [b"living"]
+
+
+async def test_entries_that_were_trimmed_while_claimed_can_be_passed_over(streams: Streams) -> None:
+    await trimmed_while_claimed(streams)
+    assert payloads(await streams.claim_idle(S, G, "b", min_idle_ms=0, count=2)) == [b"living"]
 
 
 async def test_a_blocking_read_returns_as_soon_as_something_arrives(streams: Streams) -> None:

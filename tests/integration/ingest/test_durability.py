@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from services.ingest.gauges import Gauges
 from services.ingest.metrics import IngestMetrics
 from services.ingest.recorder import Recorder
 from services.ingest.relay import Relay
@@ -87,6 +88,36 @@ async def test_poison_is_put_aside_with_the_reason_and_blocks_nothing(room: Room
     assert await room.streams.length(DEAD) == 4
     assert room.metric("tabwise_ingest_dead_letters_total", reason="invalid_generation") == 2
     assert room.metric("tabwise_ingest_dead_letters_total", reason="refused_by_database") == 2
+
+
+async def test_a_value_that_no_index_can_hold_is_poison_too_and_blocks_nothing(room: Room) -> None:
+    good = make_generation()
+    long = make_generation(request_id="".join(f"{number:x}" for number in range(10**5, 10**5 + 4000)))
+    await room.emit(long, good)
+    assert await room.recorder.step() == 2
+    assert await room.value(GENERATIONS) == 1
+    assert room.metric("tabwise_ingest_dead_letters_total", reason="refused_by_database") == 1
+
+
+async def test_dead_letters_that_wait_are_measured_and_can_come_back(room: Room) -> None:
+    await room.streams.append(STREAM_GENERATIONS, [b"{", make_generation().model_dump_json().encode()])
+    await room.recorder.step()
+    gauges = Gauges(room.sessions, room.streams, room.metrics)
+    await gauges.step()
+    assert room.metric("tabwise_ingest_dead_letters_waiting", stream=STREAM_GENERATIONS) == 1
+    assert room.metric("tabwise_ingest_dead_letters_waiting", stream=STREAM_EXPERIENCE) == 0
+    (letter,) = await room.streams.dead_letters(STREAM_GENERATIONS)
+    assert await room.streams.requeue(STREAM_GENERATIONS, letter.entry_id)
+    await room.recorder.step()  # poison it stays
+    (again,) = await room.streams.dead_letters(STREAM_GENERATIONS)
+    assert (again.payload, again.reason) == (letter.payload, letter.reason)
+
+
+async def test_a_generation_that_was_recorded_already_may_be_requeued(room: Room) -> None:
+    generation = make_generation()
+    await room.generated(generation, generation)
+    await room.generated(generation)
+    assert await room.value(GENERATIONS) == 1
 
 
 async def test_the_recorder_survives_a_redis_that_lost_its_group(room: Room) -> None:

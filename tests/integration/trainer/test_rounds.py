@@ -117,6 +117,18 @@ async def test_poison_goes_to_the_dead_letters(bench: Bench) -> None:
     assert await bench.streams.length(STREAM_EXPERIENCE) == 0
 
 
+async def test_poison_between_good_ones_blocks_none_of_them(bench: Bench) -> None:
+    for _ in range(4):
+        await bench.put(experience())
+        await bench.streams.append(STREAM_EXPERIENCE, [b"poison"])
+    trainer = bench.trainer(max_wait_s=0)
+    while await bench.streams.length(STREAM_EXPERIENCE):
+        await trainer.tick()
+    letters = await bench.streams.dead_letters(STREAM_EXPERIENCE)
+    assert [letter.reason for letter in letters] == ["payload: json_invalid"] * 4
+    assert list(bench.dispositions().values()) == ["trained"] * 4
+
+
 async def test_the_engine_being_away_costs_siblings_only(bench: Bench) -> None:
     bench.engine.faults.status = 503
     await bench.put(*(experience(accepted=index % 2 == 0) for index in range(4)))
