@@ -31,6 +31,7 @@ class StreamedAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await unless_gone(receive, self._send(send), self._limit_s)
+            await self._completion.settle()  # not watched: to the server a client whose answer is whole is gone
         except ClientGone:
             self._completion.end(client_gone=True)
         finally:
@@ -48,7 +49,6 @@ class StreamedAnswer(Response):
         except EngineFailed as error:
             tail = [orjson.dumps(broken_off(error.kind).body())]
         await send({"type": "http.response.body", "body": b"".join(map(encode, tail)), "more_body": False})
-        await self._completion.settle()
 
 
 async def collect(completion: Completion) -> list[Visible]:
