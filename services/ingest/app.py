@@ -11,16 +11,19 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from services.ingest.answers import CountAnswers
+from services.ingest.door import Door
 from services.ingest.gauges import Gauges
+from services.ingest.intake_queries import InsertEvents
 from services.ingest.joiner import Joiner
 from services.ingest.metrics import IngestMetrics
 from services.ingest.recorder import Recorder
 from services.ingest.relay import Relay
 from services.ingest.repository import Repository
 from services.ingest.resolver import Resolver
-from services.ingest.routes import FEEDBACK_ROUTES, Ingest, make_router
+from services.ingest.routes import FEEDBACK_ROUTES, Ingest, event_endpoints, make_router
 from services.ingest.settings import IngestSettings
 from services.ingest.worker import Loop, is_temporary, run_all
+from services.ingest.writer import EventWriter
 from shared.db.engine import async_sessions, make_async_engine
 from shared.keys import KeyRing
 from shared.kit.clock import Clock, utc_now
@@ -42,6 +45,12 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
     sessions = async_sessions(engine)
     streams = RedisStreams.from_url(settings.redis_url)
     loops = make_loops(settings, sessions, streams, metrics, clock)
+    writer = EventWriter(
+        InsertEvents(engine),
+        max_waiting=settings.ingest_max_waiting,
+        max_batch=settings.ingest_max_commit,
+        timeout_s=settings.ingest_commit_timeout_s,
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -52,6 +61,7 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+            await writer.close()
             await streams.close()
             await engine.dispose()
 
@@ -59,8 +69,11 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.metrics, app.state.engine = metrics, engine
     install_error_handlers(app)
     keys = KeyRing.open(settings.api_keys, settings.keys_file, on_file_error=metrics.keys_file_errors.inc)
-    app.include_router(make_router(Ingest(settings, keys, sessions, metrics, clock)))
+    ingest = Ingest(settings, keys, sessions, metrics, clock, writer)
+    endpoints = event_endpoints(ingest)
+    app.include_router(make_router(ingest, endpoints))
     install_probes(app, metrics.registry, lambda: check_ledger(sessions))
+    app.add_middleware(Door, endpoints=endpoints)
     app.add_middleware(BodyLimit, max_bytes=settings.ingest_max_body_bytes)
     app.add_middleware(CountAnswers, metrics=metrics, routes=FEEDBACK_ROUTES)
     return app

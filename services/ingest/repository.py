@@ -36,7 +36,6 @@ from sqlalchemy.orm import aliased
 from services.ingest.displays import Choices, DisplayKey, display_of
 from services.ingest.joining import Candidate
 from services.ingest.protocols import tabby
-from services.ingest.protocols.common import FeedbackEvent
 from services.ingest.rows import stop_string
 from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, OutboxRow, OutcomeRow
 
@@ -79,33 +78,6 @@ class Repository:
 
     # --- taking in ---------------------------------------------------------------------------------------------
 
-    async def add_event(self, event: FeedbackEvent, received_at: datetime) -> bool:
-        """Store an event; False where the same fact is stored already."""
-        row = {
-            "dedupe_key": event.dedupe_key,
-            "source": event.source,
-            "project_id": event.project_id,
-            "key_id": event.key_id,
-            "client_completion_id": event.client_completion_id,
-            "kind": event.kind,
-            "select_kind": event.select_kind,
-            "named_generation_id": event.named_generation_id,
-            "choice_index": event.choice_index,
-            "accepted": event.accepted,
-            "prompt_sha256": event.prompt_sha256,
-            "rendered_sha256": event.rendered_sha256,
-            "completion": event.completion,
-            "filepath": event.filepath,
-            "cache_hit": event.cache_hit,
-            "display_ms": event.display_ms,
-            "client_time": event.client_time,
-            "received_at": received_at,
-            "evidence": event.evidence,
-            "next_attempt_at": received_at,
-        }
-        statement = insert(FeedbackEventRow).values(row).on_conflict_do_nothing(index_elements=["dedupe_key"])
-        return (await self._session.scalar(statement.returning(FeedbackEventRow.event_id))) is not None
-
     async def add_generations(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Store generations; those that are there already stay as they are."""
         statement = insert(GenerationRow).on_conflict_do_nothing(index_elements=["generation_id"])
@@ -123,7 +95,7 @@ class Repository:
             .with_for_update(skip_locked=True)
         )
         rows = (await self._session.scalars(query)).all()
-        return sorted(rows, key=lambda row: row.event_id)
+        return sorted(rows, key=lambda row: (row.received_at, row.event_id))
 
     async def lock_displays(self, displays: Collection[DisplayKey]) -> None:
         """Until the commit nobody else opens or changes outcomes of these displays."""

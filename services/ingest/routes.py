@@ -5,27 +5,31 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
-from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from starlette.requests import ClientDisconnect
 
+from services.ingest.door import Endpoint
+from services.ingest.intake_queries import EventToStore
 from services.ingest.metrics import IngestMetrics
 from services.ingest.protocols import continue_, rlinf, tabby
 from services.ingest.protocols.common import Caller, FeedbackEvent, read_object
-from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
 from services.ingest.stats import Stats, read_stats
 from services.ingest.worker import is_temporary
+from services.ingest.writer import EventWriter, LedgerBusy
 from shared.keys import KeyRing, Scope
 from shared.kit.clock import Clock
+from shared.kit.errors import InvalidMessage, TemporaryError
 from shared.web.errors import ApiError
 
 log = structlog.get_logger()
@@ -68,6 +72,12 @@ class Ingest:
     sessions: async_sessionmaker[AsyncSession]
     metrics: IngestMetrics
     clock: Clock
+    writer: EventWriter
+
+    def caller_of(self, request: Request) -> Caller:
+        """The same of a request's headers."""
+        headers = {name: value.decode("latin-1") for name, value in reversed(request.scope["headers"])}  # first counts
+        return self.caller(headers.get(b"authorization"), headers.get(b"api-key"), headers.get(b"x-project-id"))
 
     def caller(self, authorization: str | None, api_key: str | None, project: str | None, *or_scope: Scope) -> Caller:
         """Who calls and for which project; `feedback` or one of the scopes is needed. Raises 401, 403 or 422."""
@@ -79,15 +89,29 @@ class Ingest:
         return Caller(key.key_id, key.project(project), self.settings.fim_template)
 
     async def store(self, event: FeedbackEvent) -> None:
-        """Returns once the event is committed. Raises 503 while the ledger is away."""
+        """Returns once the event is committed. Raises 503 while the ledger is away or has too much to do."""
         began_s = time.perf_counter()
-        async with self._ledger() as session, session.begin():
-            new = await Repository(session).add_event(event, self.clock())
+        try:
+            new = await self.writer.store(EventToStore(event, self.clock()))
+        except LedgerBusy:
+            raise _unavailable("ledger_busy", "too many events wait to be stored", retry_after_s=1) from None
+        except TemporaryError:
+            raise _not_stored() from None
+        except InvalidMessage:
+            raise ApiError(422, "invalid_body", "the ledger cannot hold one of the values") from None
         self.metrics.commit_s.observe(time.perf_counter() - began_s)
         if new:
             self.metrics.events.labels(event.source, event.verdict).inc()
         else:
             self.metrics.repeated.labels(event.source).inc()
+
+    async def take(self, event: FeedbackEvent | StrEnum) -> bool:
+        """Store an event, or count why it is ignored; whether it was stored."""
+        if isinstance(event, StrEnum):
+            self.metrics.ignored.labels(event).inc()
+            return False
+        await self.store(event)
+        return True
 
     async def stats(self, project_id: str) -> Stats:
         """The project's figures. Raises 503 while the ledger is away."""
@@ -99,74 +123,68 @@ class Ingest:
         try:
             async with asyncio.timeout(self.settings.ingest_commit_timeout_s), self.sessions() as session:
                 yield session
-        except DataError:
-            raise ApiError(422, "invalid_body", "the ledger cannot hold one of the values") from None
         except Exception as error:
             if not is_temporary(error):
                 raise
             log.warning("ledger away", error=type(error).__name__)
-            raise ApiError(
-                503,
-                "ledger_unavailable",
-                "the event was not stored; send it again later",
-                type_="server_error",
-                headers={"Retry-After": "2"},
-            ) from None
+            raise _not_stored() from None
 
 
-def make_router(ingest: Ingest) -> APIRouter:
+def _not_stored() -> ApiError:
+    return _unavailable("ledger_unavailable", "the event was not stored; send it again later", retry_after_s=2)
+
+
+def _unavailable(code: str, message: str, *, retry_after_s: int) -> ApiError:
+    return ApiError(503, code, message, type_="server_error", headers={"Retry-After": str(retry_after_s)})
+
+
+def event_endpoints(ingest: Ingest) -> dict[str, Endpoint]:
+    """What answers an event, by path. They read the request themselves: FastAPI's way costs more than the event."""
+
+    submitted = Response(rlinf.RlinfAnswer(message="stored").model_dump_json(), media_type="application/json")
+    empty, nothing = Response(status_code=200), Response(status_code=204)
+
+    async def submit(request: Request) -> Response:
+        """One accept or reject from RLinf's modified Continue. 200: it is durable."""
+        caller = ingest.caller_of(request)
+        await ingest.store(rlinf.parse(await _object(request), caller))
+        return submitted
+
+    async def continue_event(request: Request) -> Response:
+        """One event of stock Continue's dev data. 204: it is durable, or of a kind that says nothing (ignored)."""
+        caller = ingest.caller_of(request)
+        await ingest.take(continue_.parse(await _object(request), caller))
+        return nothing
+
+    async def tabby_event(request: Request) -> Response:
+        """One view, select or dismiss of a Tabby plugin. 200: it is durable. 204: of another type (ignored)."""
+        caller = ingest.caller_of(request)
+        event = tabby.parse(await _object(request), request.query_params.get("select_kind"), caller)
+        return empty if await ingest.take(event) else nothing
+
+    return {SUBMIT: submit, CONTINUE: continue_event, TABBY: tabby_event}
+
+
+def make_router(ingest: Ingest, endpoints: Mapping[str, Endpoint]) -> APIRouter:
     """All routes of ingest but the probes."""
     router = APIRouter(responses=ERRORS)
-
-    @router.post(SUBMIT, openapi_extra=_body(rlinf.RlinfEvent))
-    async def submit(
-        request: Request,
-        authorization: Authorization = None,
-        api_key: ApiKey = None,
-        x_project_id: ProjectId = None,
-    ) -> rlinf.RlinfAnswer:
-        """One accept or reject from RLinf's modified Continue. 200: it is durable."""
-        caller = ingest.caller(authorization, api_key, x_project_id)
-        event = rlinf.parse(await _object(request), caller)
-        await ingest.store(event)
-        return rlinf.RlinfAnswer(message="stored")
-
-    @router.post(CONTINUE, status_code=204, response_class=Response, openapi_extra=_body(continue_.ContinueEvent))
-    async def continue_event(
-        request: Request,
-        authorization: Authorization = None,
-        api_key: ApiKey = None,
-        x_project_id: ProjectId = None,
-    ) -> None:
-        """One event of stock Continue's dev data. 204: it is durable, or of a kind that says nothing (ignored)."""
-        caller = ingest.caller(authorization, api_key, x_project_id)
-        event = continue_.parse(await _object(request), caller)
-        if isinstance(event, continue_.Ignored):
-            ingest.metrics.ignored.labels(event).inc()
-            return
-        await ingest.store(event)
-
-    @router.post(
-        TABBY,
+    ignored: dict[int | str, dict[str, Any]] = {204: {"description": "An event of another type: taken and ignored"}}
+    post = partial(router.add_api_route, methods=["POST"])
+    post(SUBMIT, endpoints[SUBMIT], response_model=rlinf.RlinfAnswer, openapi_extra=_takes(rlinf.RlinfEvent))
+    post(
+        CONTINUE,
+        endpoints[CONTINUE],
+        status_code=204,
         response_class=Response,
-        responses={204: {"description": "An event of another type: taken and ignored"}},
-        openapi_extra=_body(tabby.TabbyEvent),
+        openapi_extra=_takes(continue_.ContinueEvent),
     )
-    async def tabby_event(
-        request: Request,
-        select_kind: Annotated[str | None, Query()] = None,
-        authorization: Authorization = None,
-        api_key: ApiKey = None,
-        x_project_id: ProjectId = None,
-    ) -> Response:
-        """One view, select or dismiss of a Tabby plugin. 200: it is durable. 204: of another type (ignored)."""
-        caller = ingest.caller(authorization, api_key, x_project_id)
-        event = tabby.parse(await _object(request), select_kind, caller)
-        if isinstance(event, tabby.Ignored):
-            ingest.metrics.ignored.labels(event).inc()
-            return Response(status_code=204)
-        await ingest.store(event)
-        return Response(status_code=200)
+    post(
+        TABBY,
+        endpoints[TABBY],
+        response_class=Response,
+        responses=ignored,
+        openapi_extra=_takes(tabby.TabbyEvent, _parameter("query", "select_kind")),
+    )
 
     @router.get("/v1/stats")
     async def stats(
@@ -186,11 +204,20 @@ async def _object(request: Request) -> dict[str, Any]:
         raise ApiError(400, "client_disconnected", "the body did not arrive whole") from None
 
 
-def _body(model: type[BaseModel]) -> dict[str, Any]:
-    """The body in the API documentation; the route itself reads it strictly. Nested models are put in place."""
+def _takes(model: type[BaseModel], *parameters: dict[str, Any]) -> dict[str, Any]:
+    """Body and parameters in the API documentation; the route itself reads them. Nested models are put in place."""
     schema = model.model_json_schema()
     nested = schema.pop("$defs", {})
     for name, field in schema["properties"].items():
         if "$ref" in field:
             schema["properties"][name] = nested[field["$ref"].rpartition("/")[2]]
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    headers = [_parameter("header", name) for name in ("authorization", "api-key", "x-project-id")]
+    return {
+        "parameters": [*parameters, *headers],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+    }
+
+
+def _parameter(where: str, name: str) -> dict[str, Any]:
+    schema = {"anyOf": [{"type": "string"}, {"type": "null"}], "title": name.title()}
+    return {"in": where, "name": name, "required": False, "schema": schema}

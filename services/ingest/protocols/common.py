@@ -185,10 +185,12 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 def evidence_of(*objects: Mapping[str, Any]) -> dict[str, Any]:
     """The scalar fields worth keeping, short ones alone, and without characters that PostgreSQL refuses."""
-    kept: dict[str, Any] = {}
-    for fields in objects:
-        kept.update({name: fields[name] for name in EVIDENCE_FIELDS & fields.keys() if _storable(fields[name])})
-    return kept
+    return {
+        name: value
+        for fields in objects
+        for name, value in fields.items()
+        if name in EVIDENCE_FIELDS and _storable(value)
+    }
 
 
 def _storable(value: object) -> bool:

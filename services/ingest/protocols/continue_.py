@@ -50,16 +50,25 @@ class ContinueEvent(Envelope):
 def parse(body: dict[str, Any], caller: Caller) -> FeedbackEvent | Ignored:
     """The event in `body`, or why it is ignored. Raises a 422 that names the wrong field."""
     try:
-        envelope = Envelope.model_validate(body)
-        if envelope.name != "autocomplete":
-            return Ignored.OTHER_EVENT
-        if envelope.level == "noCode" and "prompt" not in envelope.data:
-            return Ignored.NO_CODE
+        if body.get("name") != "autocomplete" or not _has_code(body.get("data")):
+            ignored = _ignored(Envelope.model_validate(body))
+            if ignored is not None:
+                return ignored
         data = ContinueEvent.model_validate(body).data
     except ValidationError as error:
         raise from_validation(list(error.errors(include_input=False))) from None
     if data.accepted is None:
         return Ignored.NO_VERDICT
     return of_display(
-        data, source=SOURCE, accepted=data.accepted, caller=caller, evidence=evidence_of(body, envelope.data)
+        data, source=SOURCE, accepted=data.accepted, caller=caller, evidence=evidence_of(body, body["data"])
     )
+
+
+def _has_code(data: object) -> bool:
+    return isinstance(data, dict) and "prompt" in data
+
+
+def _ignored(envelope: Envelope) -> Ignored | None:
+    if envelope.name != "autocomplete":
+        return Ignored.OTHER_EVENT
+    return Ignored.NO_CODE if envelope.level == "noCode" and "prompt" not in envelope.data else None
