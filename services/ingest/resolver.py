@@ -7,22 +7,28 @@ Accepts go at once. Rejects wait a little for a later request that shows what th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from services.ingest.displays import display_of, part_of
+from services.ingest.displays import display_of
+from services.ingest.evidence import Evidence
+from services.ingest.evidence_queries import evidence_of
 from services.ingest.grouping import Display, Resolution, resolve
 from services.ingest.metrics import IngestMetrics
 from services.ingest.protocols.common import dedupe_key
 from services.ingest.repository import Repository, Wanted
+from services.ingest.reward_queries import define_rewards
+from services.ingest.rewards import NamedReward
 from services.ingest.rows import from_row
 from services.ingest.settings import IngestSettings
 from services.ingest.settled import anchor, settled_text
 from shared import fim
+from shared.contracts.generation import Generation
 from shared.contracts.names import STREAM_EXPERIENCE
-from shared.db.models import ExperienceRow, GenerationRow, OutboxRow, OutcomeRow
+from shared.db.models import ExperienceRow, OutboxRow, OutcomeRow
 from shared.kit.clock import Clock, utc_now
 
 log = structlog.get_logger()
@@ -47,6 +53,8 @@ class Resolver:
         self._metrics = metrics
         self._clock = clock
         self._looked_at: dict[str, datetime] = {}
+        self._rewards = settings.rewards
+        self._defined: set[NamedReward] = set()
 
     async def step_accepted(self) -> int:
         """Resolve accepts; how many."""
@@ -54,7 +62,7 @@ class Resolver:
             repository = Repository(session)
             now = self._clock()
             due = await repository.due_accepted(now, self._settings.ingest_batch_size)
-            resolutions = await self._resolve(repository, due, {}, now)
+            resolutions = await self._resolve(session, due, {}, now)
         self._count(resolutions)
         return len(due)
 
@@ -67,7 +75,7 @@ class Resolver:
             settled = await self._find_settled(repository, waiting)
             patience = now - timedelta(seconds=self._settings.settle_grace_s)
             due = [row for row in waiting if row.outcome_id in settled or _is_over(row, patience)]
-            resolutions = await self._resolve(repository, due, settled, now)
+            resolutions = await self._resolve(session, due, settled, now)
         self._count(resolutions)
         for row in due:
             self._looked_at.pop(row.outcome_id, None)
@@ -94,36 +102,27 @@ class Resolver:
         return {outcome_id: text for outcome_id, text in found.items() if text is not None}
 
     async def _resolve(
-        self, repository: Repository, due: Sequence[OutcomeRow], settled: Mapping[str, str], now: datetime
+        self, session: AsyncSession, due: Sequence[OutcomeRow], settled: Mapping[str, str], now: datetime
     ) -> list[tuple[OutcomeRow, Resolution]]:
         if not due:
             return []
-        ids = {row.generation_id for row in due}
-        generations = await repository.lock_generations(ids)
-        siblings = await repository.siblings(generations.values())
-        labelled = await repository.labelled(ids)
-        paths = await repository.filepaths([key for row in due for key in _event_keys(row)])
-        again = await repository.shown_again([row.outcome_id for row in due])
+        await define_rewards(session, {self._rewards.of(row.project_id) for row in due} - self._defined)
         resolutions = []
-        for row in due:
-            shown = generations[row.generation_id]
-            others = [from_row(o) for o in siblings[shown.request_id] if o.generation_id != row.generation_id]
-            display = _display(
-                row,
-                filepath=paths.get(display_of(row)) or _path_in(shown.prompt),
-                settled=settled.get(row.outcome_id),
-                already_labelled=row.generation_id in labelled,
-                shown_again=row.outcome_id in again,
+        labelled: set[str] = set()
+        for one in await collect(session, due, settled):
+            display = replace(
+                one.display, already_labelled=one.display.already_labelled or one.shown.generation_id in labelled
             )
-            reward = self._settings.rewards.of(row.project_id)
-            resolution = resolve(display, from_row(shown), others, reward.weights)
-            _write(repository, row, shown, resolution, now)
+            reward = self._rewards.of(one.row.project_id)
+            resolution = resolve(display, one.shown, one.others, reward.weights)
+            _write(session, one.row, resolution, reward, now)
             if resolution.withheld is None:
-                labelled.add(row.generation_id)
-            resolutions.append((row, resolution))
+                labelled.add(one.shown.generation_id)
+            resolutions.append((one.row, resolution))
         return resolutions
 
     def _count(self, resolutions: Sequence[tuple[OutcomeRow, Resolution]]) -> None:
+        self._defined |= {self._rewards.of(row.project_id) for row, _ in resolutions}
         for row, resolution in resolutions:
             experience = resolution.experience
             self._metrics.resolved_display(
@@ -161,39 +160,77 @@ def _event_keys(row: OutcomeRow) -> list[str]:
     return [dedupe_key(row.key_id, row.client_completion_id, accepted) for accepted in (True, False)]
 
 
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Everything that the ledger has about one final outcome."""
+
+    row: OutcomeRow
+    shown: Generation
+    others: list[Generation]
+    """Other choices of the same request."""
+    display: Display
+
+
+async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Mapping[str, str]) -> list[Collected]:
+    """What experience is made of, for each outcome. The generations are locked until the end of the transaction.
+
+    `settled`: text that was found just now, by outcome id.
+    """
+    repository = Repository(session)
+    ids = {row.generation_id for row in due}
+    rows = await repository.lock_generations(ids)
+    siblings = await repository.siblings(rows.values())
+    labelled = await repository.labelled(ids)
+    paths = await repository.filepaths([key for row in due for key in _event_keys(row)])
+    evidence = await evidence_of(session, due, settled)
+    collected = []
+    for row in due:
+        shown = rows[row.generation_id]
+        others = [from_row(o) for o in siblings[shown.request_id] if o.generation_id != row.generation_id]
+        display = _display(
+            row,
+            filepath=paths.get(display_of(row)) or _path_in(shown.prompt),
+            settled=settled.get(row.outcome_id) or (row.reference_text if row.reference_kind == "settled" else None),
+            already_labelled=row.generation_id in labelled,
+            evidence=evidence[row.outcome_id],
+        )
+        collected.append(Collected(row, from_row(shown), others, display))
+    return collected
+
+
 def _display(
-    row: OutcomeRow, *, filepath: str, settled: str | None, already_labelled: bool, shown_again: bool
+    row: OutcomeRow, *, filepath: str, settled: str | None, already_labelled: bool, evidence: Evidence
 ) -> Display:
     return Display(
         outcome_id=row.outcome_id,
         project_id=row.project_id,
         label="accepted" if row.state == "accepted" else "rejected",
-        accepted_part=part_of(row.accepted_part),
+        accepted_part=evidence.part,
         shown_text=row.shown_text,
         credited_tokens=row.credited_tokens,
         first_event_at=row.first_event_at,
         filepath=filepath,
         settled=settled,
         already_labelled=already_labelled,
-        shown_again=shown_again,
+        shown_again=bool(evidence.superseded),
+        evidence=evidence,
     )
 
 
-def _write(
-    repository: Repository, row: OutcomeRow, shown: GenerationRow, resolution: Resolution, now: datetime
-) -> None:
+def _write(session: AsyncSession, row: OutcomeRow, resolution: Resolution, reward: NamedReward, now: datetime) -> None:
     experience = resolution.experience
     row.reward, row.resolved_at = experience.reward, now
+    row.reward_name, row.reward_digest = reward.name, reward.digest
     if experience.reference is not None:
         row.reference_kind, row.reference_text = experience.reference.kind, experience.reference.text
-    repository.add(
+    session.add(
         ExperienceRow(
             experience_id=experience.experience_id,
             outcome_id=row.outcome_id,
             generation_id=row.generation_id,
             project_id=row.project_id,
             key_id=row.key_id,
-            policy_version=shown.policy_version,
+            policy_version=experience.shown.policy_version,
             label=experience.label,
             reward=experience.reward,
             feedback_at=experience.feedback_at,
@@ -201,7 +238,7 @@ def _write(
         )
     )
     if resolution.withheld is None:
-        repository.add(
+        session.add(
             OutboxRow(
                 message_id=experience.experience_id,
                 stream=STREAM_EXPERIENCE,

@@ -5,7 +5,6 @@ One field per field of `RewardWeights`, with its default and meaning; a test hol
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, Any, Self
 
 import orjson
@@ -65,9 +64,9 @@ class RewardSettings(ServiceSettings):
                 raise ValueError(f"{PROJECT_REWARDS}: {project_id}: {first_problem(error)}") from None
         return self
 
-    @cached_property
+    @property
     def rewards(self) -> ProjectRewards:
-        """The reward of every project."""
+        """The reward of every project; made anew each time, so keep it."""
         return ProjectRewards(
             NamedReward.of(self.reward_name, RewardWeights(**self._numbers())),
             {

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     func,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -80,7 +81,10 @@ class FeedbackEventRow(Base):
     """One accepted HTTP event, stored before it is answered. `dedupe_key` makes a repeat a no-op."""
 
     __tablename__ = "feedback_events"
-    __table_args__ = (Index("ix_feedback_events_status", "status", "next_attempt_at"),)
+    __table_args__ = (
+        Index("ix_feedback_events_status", "status", "next_attempt_at"),
+        Index("ix_feedback_events_outcome", "outcome_id", postgresql_where=text("outcome_id IS NOT NULL")),
+    )
 
     event_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
     dedupe_key: Mapped[str] = mapped_column(unique=True)
@@ -153,8 +157,54 @@ class OutcomeRow(Base):
     """From then on it is final (a late accept may still overrule a reject before). None: nothing is decided yet."""
     resolved_at: Mapped[datetime | None]
     reward: Mapped[float | None]
+    """As it was given at resolution; never recomputed in place (`rewards`)."""
+    reward_name: Mapped[str | None]
+    """Which reward gave it; None where it was resolved before rewards had names."""
+    reward_digest: Mapped[str | None]
+    """Of that reward's numbers: `reward_definitions`."""
     reference_kind: Mapped[str | None]
     reference_text: Mapped[str | None]
+
+
+class RewardDefinitionRow(Base):
+    """The numbers behind a digest, written with the first reward that they gave."""
+
+    __tablename__ = "reward_definitions"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    weights: Mapped[dict[str, Any]]
+    first_used_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class RewardRow(Base):
+    """What another reward makes of an outcome's evidence: one per name, beside the one given at resolution."""
+
+    __tablename__ = "rewards"
+
+    outcome_id: Mapped[str] = mapped_column(ForeignKey("outcomes.outcome_id", ondelete="CASCADE"), primary_key=True)
+    reward_name: Mapped[str] = mapped_column(primary_key=True)
+    digest: Mapped[str]
+    reward: Mapped[float]
+    terms: Mapped[dict[str, Any]]
+    """Name of the term → what it added."""
+    computed_at: Mapped[datetime]
+
+
+class RewardReplayRow(Base):
+    """How far a replay that stores its rewards has come, so that it goes on where it was stopped."""
+
+    __tablename__ = "reward_replays"
+
+    replay_id: Mapped[str] = mapped_column(primary_key=True)
+    """Digest of what was asked for."""
+    reward_name: Mapped[str]
+    until: Mapped[datetime]
+    """Outcomes that were resolved later are another replay's."""
+    cursor_at: Mapped[datetime]
+    cursor_id: Mapped[str]
+    """The last outcome that is done, by time of resolution and id."""
+    figures: Mapped[dict[str, Any]]
+    finished_at: Mapped[datetime | None]
 
 
 class ExperienceRow(Base):

@@ -49,6 +49,31 @@ def test_what_was_stored_before_named_choices_goes_on_counting(postgres_server: 
     engine.dispose()
 
 
+def test_rewards_that_were_given_before_they_had_names_stay(postgres_server: EmbeddedPostgres) -> None:
+    postgres_server.create_database("unnamed")
+    url = postgres_server.url("unnamed")
+    upgrade(url, "0003")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE outcomes DROP CONSTRAINT outcomes_generation_id_fkey"))
+        connection.execute(text(OLD_OUTCOME))
+    for _ in range(2):
+        upgrade(url, "0004")
+        with engine.begin() as connection:
+            row = connection.execute(text("SELECT reward, reward_name, reward_digest FROM outcomes")).one()
+            assert tuple(row) == (0.75, None, None)
+            connection.execute(text(REWARD))
+        downgrade(url, "0003")
+    engine.dispose()
+
+
+OLD_OUTCOME = """
+    INSERT INTO outcomes (outcome_id, generation_id, key_id, project_id, client_completion_id, state, shown_text,
+        credited_tokens, first_event_at, last_event_at, reward)
+    VALUES ('o', 'g', 'k', 'p', 'c', 'accepted', 'a', 1, now(), now(), 0.75)"""
+REWARD = """
+    INSERT INTO rewards (outcome_id, reward_name, digest, reward, terms, computed_at)
+    VALUES ('o', 'other', 'd', 1, '{"accepted": 1}', now())"""
 OLD_EVENT = """
     INSERT INTO feedback_events (dedupe_key, source, project_id, key_id, client_completion_id, accepted, prompt_sha256,
         completion, filepath, cache_hit, received_at, evidence, next_attempt_at)
