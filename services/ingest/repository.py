@@ -35,6 +35,7 @@ from sqlalchemy.orm import aliased
 
 from services.ingest.displays import Choices, DisplayKey, display_of
 from services.ingest.joining import Candidate
+from services.ingest.places import BLANKS
 from services.ingest.protocols import tabby
 from services.ingest.rows import stop_string
 from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, OutboxRow, OutcomeRow
@@ -273,7 +274,7 @@ class Repository:
                 later.c.choice_index == 0,
                 later.c.created_at <= OutcomeRow.resolves_at + grace,
                 later.c.recorded_at > watched.c.since,
-                func.strpos(later.c.prompt, watched.c.anchor) > 0,
+                func.strpos(func.translate(later.c.prompt, BLANKS, ""), watched.c.anchor) > 0,
             )
             .order_by(later.c.created_at)
             .limit(LATER_PROMPTS_PER_OUTCOME)
