@@ -52,6 +52,8 @@ class Faults:
     """Say that these mini-batches of a round were not finite."""
     step_s: float = 0.0
     """How long a step takes."""
+    began: str | None = None
+    """File that appears when a round's first step begins."""
 
 
 class Script:
@@ -75,6 +77,8 @@ class Script:
         if request.base != self.memory:
             self.reloads += 1
         self.memory = request.target
+        if self.faults.began is not None:
+            Path(self.faults.began).touch()
         for index, minibatch in enumerate(request.minibatches):
             time.sleep(self.faults.step_s)
             say(self._step(index, minibatch))

@@ -76,13 +76,6 @@ def metrics(environment: dict[str, str]) -> str:
         return str(answer.read().decode())
 
 
-def is_up(environment: dict[str, str]) -> bool:
-    try:
-        return "tabwise_trainer_learner_starts_total 1.0" in metrics(environment)
-    except OSError:
-        return False
-
-
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -109,13 +102,15 @@ async def test_trains_tells_the_publisher_and_stops_cleanly(bench: Bench, enviro
     assert "Traceback" not in log
 
 
-async def test_killed_in_a_round_it_goes_on_after_a_restart(bench: Bench, environment: dict[str, str]) -> None:
+async def test_killed_in_a_round_it_goes_on_after_a_restart(
+    bench: Bench, environment: dict[str, str], tmp_path: Path
+) -> None:
     batch = [experience() for _ in range(4)]
     await bench.put(*batch)
-    slow = environment | {"TABWISE_FAKE_LEARNER": json.dumps({"step_s": 60})}
+    began = tmp_path / "began"
+    slow = environment | {"TABWISE_FAKE_LEARNER": json.dumps({"step_s": 60, "began": str(began)})}
     with worker(slow) as process:
-        until(lambda: is_up(slow))
-        time.sleep(1)
+        until(began.exists)
         family = children(process.pid)
         process.kill()
         process.wait()
@@ -127,12 +122,15 @@ async def test_killed_in_a_round_it_goes_on_after_a_restart(bench: Bench, enviro
     assert await bench.streams.length(STREAM_EXPERIENCE) == 0
 
 
-async def test_told_to_stop_in_a_long_round_it_abandons_it(bench: Bench, environment: dict[str, str]) -> None:
+async def test_told_to_stop_in_a_long_round_it_abandons_it(
+    bench: Bench, environment: dict[str, str], tmp_path: Path
+) -> None:
     await bench.put(*(experience() for _ in range(4)))
-    slow = environment | {"TABWISE_FAKE_LEARNER": json.dumps({"step_s": 60}), "TABWISE_STOP_GRACE_S": "0.5"}
+    began = tmp_path / "began"
+    faults = json.dumps({"step_s": 60, "began": str(began)})
+    slow = environment | {"TABWISE_FAKE_LEARNER": faults, "TABWISE_STOP_GRACE_S": "0.5"}
     with worker(slow) as process:
-        until(lambda: is_up(slow))
-        time.sleep(1)
+        until(began.exists)
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=20)
     assert process.returncode == 0
