@@ -6,18 +6,19 @@ primary key makes that harmless. An entry that can never be stored goes to `<str
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import structlog
 from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
+from services.ingest.generation_copy import CopyRow, copy_generations, copy_row, prompt_digest
 from services.ingest.metrics import IngestMetrics
-from services.ingest.repository import Repository
-from services.ingest.rows import to_row
+from services.ingest.redaction import without_secrets
 from services.ingest.settings import IngestSettings
 from services.ingest.worker import is_refusal
 from shared.contracts.generation import Generation
@@ -28,6 +29,22 @@ from shared.streams import Entry, Streams
 log = structlog.get_logger()
 
 BLOCK_MS = 1000
+PARSED_AT_ONCE = 25
+"""Some milliseconds' worth: requests are served by the same event loop."""
+
+_Rows = list[tuple[Entry, CopyRow]]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Entries of one reading: those that can be stored, and the others with the reason."""
+
+    good: _Rows
+    bad: list[tuple[Entry, str]]
+
+    @property
+    def size(self) -> int:
+        return len(self.good) + len(self.bad)
 
 
 class Recorder:
@@ -45,21 +62,37 @@ class Recorder:
         self._streams = streams
         self._metrics = metrics
         self._own_pending = True
+        self._ahead: _Batch | None = None
         self._claimed_at_s = float("-inf")
 
     async def step(self) -> int:
         """One batch; its size. Own entries left by a crash first, then those that others left, then new ones."""
         try:
-            entries = await self._next_entries()
-            if entries:
-                await self._record(entries)
+            batch, self._ahead = self._ahead, None
+            if batch is None:
+                batch = await self._parsed(await self._next_entries())
+            if batch.size:
+                await self._record_and_read_on(batch)
         except BaseException:
-            self._own_pending = True  # what was claimed and not acknowledged has to be read again
+            self._own_pending, self._ahead = True, None  # what was claimed and not acknowledged has to be read again
             raise
-        return len(entries)
+        return batch.size
+
+    async def _record_and_read_on(self, batch: _Batch) -> None:
+        """While a full batch is being stored the next one is read; what is not acknowledged by then is not new."""
+        if self._own_pending or batch.size < self._settings.recorder_batch_size:
+            await self._record(batch)
+            return
+        recording = asyncio.create_task(self._record(batch))
+        try:
+            self._ahead = await self._parsed(await self._read_new(block_ms=0))
+            await recording
+        finally:
+            recording.cancel()
+            await asyncio.gather(recording, return_exceptions=True)
 
     async def _next_entries(self) -> list[Entry]:
-        name, size = self._settings.recorder_name, self._settings.ingest_batch_size
+        name, size = self._settings.recorder_name, self._settings.recorder_batch_size
         if self._own_pending:
             await self._streams.ensure_group(STREAM_GENERATIONS, GROUP_RECORDER)
             entries = await self._streams.read_own(STREAM_GENERATIONS, GROUP_RECORDER, name, count=size)
@@ -74,41 +107,54 @@ class Recorder:
             if entries:
                 return entries
             self._claimed_at_s = time.monotonic()
-        return await self._streams.read(STREAM_GENERATIONS, GROUP_RECORDER, name, count=size, block_ms=BLOCK_MS)
+        return await self._read_new(block_ms=BLOCK_MS)
 
-    async def _record(self, entries: Sequence[Entry]) -> None:
-        good: list[tuple[Entry, dict[str, Any]]] = []
-        for entry in entries:
+    async def _read_new(self, *, block_ms: int) -> list[Entry]:
+        name, size = self._settings.recorder_name, self._settings.recorder_batch_size
+        return await self._streams.read(STREAM_GENERATIONS, GROUP_RECORDER, name, count=size, block_ms=block_ms)
+
+    async def _parsed(self, entries: Sequence[Entry]) -> _Batch:
+        """Every entry, parsed or with the reason why it cannot be; requests get their turn in between."""
+        batch = _Batch([], [])
+        for number, entry in enumerate(entries, start=1):
             try:
-                good.append((entry, to_row(_parse(entry.payload))))
+                batch.good.append((entry, self._row(entry.payload)))
             except InvalidMessage as error:
-                await self._put_aside(entry, str(error))
+                batch.bad.append((entry, str(error)))
+            if number % PARSED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return batch
+
+    def _row(self, payload: bytes) -> CopyRow:
+        generation = _parse(payload)
+        kept = without_secrets(generation, keep=self._settings.keeps_secrets_of(generation.project_id))
+        for kind in kept.kinds:
+            self._metrics.secrets.labels(kind).inc()
+        return copy_row(kept.generation, prompt_digest(generation.prompt))
+
+    async def _record(self, batch: _Batch) -> None:
+        for entry, reason in batch.bad:
+            await self._put_aside(entry, reason)
+        stored = await self._store(batch.good)
+        await self._streams.ack(STREAM_GENERATIONS, GROUP_RECORDER, [entry.entry_id for entry in stored])
+        self._metrics.generations.inc(len(stored))
+
+    async def _store(self, rows: _Rows) -> list[Entry]:
+        """The entries that are committed. What PostgreSQL refuses is found by halving, and put aside alone."""
+        if not rows:
+            return []
         try:
-            await self._store([row for _, row in good])
+            async with self._sessions.begin() as session:
+                await copy_generations(session, [row for _, row in rows])
         except DBAPIError as error:
             if not is_refusal(error):
                 raise
-            good = await self._store_one_by_one(good)
-        await self._streams.ack(STREAM_GENERATIONS, GROUP_RECORDER, [entry.entry_id for entry, _ in good])
-        self._metrics.generations.inc(len(good))
-
-    async def _store(self, rows: list[dict[str, Any]]) -> None:
-        if rows:
-            async with self._sessions.begin() as session:
-                await Repository(session).add_generations(rows)
-
-    async def _store_one_by_one(self, batch: list[tuple[Entry, dict[str, Any]]]) -> list[tuple[Entry, dict[str, Any]]]:
-        """After a batch with a row that the database refuses: find it, put it aside, keep the others."""
-        stored = []
-        for entry, row in batch:
-            try:
-                await self._store([row])
-                stored.append((entry, row))
-            except DBAPIError as error:
-                if not is_refusal(error):
-                    raise
-                await self._put_aside(entry, "refused_by_database")
-        return stored
+            if len(rows) == 1:
+                await self._put_aside(rows[0][0], "refused_by_database")
+                return []
+            half = len(rows) // 2
+            return await self._store(rows[:half]) + await self._store(rows[half:])
+        return [entry for entry, _ in rows]
 
     async def _put_aside(self, entry: Entry, reason: str) -> None:
         await self._streams.dead_letter(STREAM_GENERATIONS, GROUP_RECORDER, entry, reason)

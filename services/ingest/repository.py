@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -76,13 +76,6 @@ class Repository:
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
-
-    # --- taking in ---------------------------------------------------------------------------------------------
-
-    async def add_generations(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Store generations; those that are there already stay as they are."""
-        statement = insert(GenerationRow).on_conflict_do_nothing(index_elements=["generation_id"])
-        await self._session.execute(statement, [dict(row) for row in rows])
 
     # --- joining -----------------------------------------------------------------------------------------------
 

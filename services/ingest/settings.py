@@ -50,6 +50,8 @@ class IngestSettings(RewardSettings):
     settle_poll_interval_s: float = Field(default=0.5, gt=0)
     ingest_batch_size: int = Field(default=200, gt=0)
     """Rows that one step of a loop takes."""
+    recorder_batch_size: int = Field(default=500, gt=0)
+    """Generations that the recorder commits at once, where so many wait."""
     recorder_name: str = Field(default_factory=lambda: f"ingest-{gethostname()}")
     """Consumer name in the group of the generations stream; the same after a restart, so that it finds its own."""
     recorder_idle_claim_s: float = Field(default=15.0, ge=0)

@@ -2,7 +2,7 @@
 
 In: parsed events, one per request. Out: rows of `feedback_events`, committed before their requests are answered.
 
-A batch is what came while the last one was being committed: a lone event is committed at once, and batches grow with the
+A batch is what came while the last one was being committed: a lone event is committed at once, batches grow with the
 load, so nothing ever waits for a timer. An event that PostgreSQL refuses is found by halving its batch and fails alone;
 while PostgreSQL is away every event of the batch fails. More than `max_waiting` are refused at once.
 """
