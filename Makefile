@@ -28,8 +28,13 @@ DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(i
 KEYS_COMMAND = $(if $(NEW),create "$(NEW)" $(if $(PROJECT),--project "$(PROJECT)") $(if $(SCOPES),--scopes "$(SCOPES)") \
 	$(if $(DAYS),--days "$(DAYS)"),$(if $(REVOKE),revoke "$(REVOKE)",list))
 
+# `make replay`: REWARD and, if you like, COMPARE, SINCE, PROJECT, APPLY=1, HANDOVER=1, RESTART=1, JSON=1.
+REPLAY_OPTIONS = --reward "$(or $(REWARD),$(error say which reward: make replay REWARD=configs/rewards/default.yaml))" \
+	$(if $(COMPARE),--compare "$(COMPARE)") $(if $(SINCE),--since "$(SINCE)") $(if $(PROJECT),--project "$(PROJECT)") \
+	$(if $(APPLY),--apply) $(if $(HANDOVER),--hand-over) $(if $(RESTART),--restart) $(if $(JSON),--json)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway up check versions rollback follow rounds keys dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway up check versions rollback follow rounds keys replay dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -82,6 +87,9 @@ keys: $(INSTALLED) ## List the API keys; make one: make keys NEW=alice PROJECT=t
 dead-letters: $(INSTALLED) ## What could not be processed, and why; put back: REQUEUE=all or REQUEUE=ID
 	@$(BIN)/python -m deploy.local module services.ingest.dead_letters \
 		$(if $(REQUEUE),requeue $(if $(filter all,$(REQUEUE)),--all,"$(REQUEUE)"),list)
+
+replay: $(INSTALLED) ## Compute a reward again over history: make replay REWARD=configs/rewards/default.yaml (docs/feedback.md)
+	@$(BIN)/python -m deploy.local module services.ingest.replay $(REPLAY_OPTIONS)
 
 test: $(INSTALLED) ## Unit, integration and contract tests on real PostgreSQL and Redis
 	@$(BIN)/python -m pytest -m "not e2e" -n $(PYTEST_WORKERS) --dist loadfile

@@ -11,12 +11,11 @@ import sys
 
 import structlog
 import uvicorn
-from pydantic import ValidationError
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError, ProgrammingError, SQLAlchemyError
 
 from services.ingest.app import create_app
 from services.ingest.repository import Repository
-from services.ingest.settings import IngestSettings
+from services.ingest.settings import IngestSettings, load_settings
 from shared.db.engine import async_sessions, make_async_engine
 from shared.kit.errors import SettingsError, TemporaryError
 from shared.kit.logging import configure_logging
@@ -29,7 +28,7 @@ log = structlog.get_logger()
 def main() -> int:
     """Check, start, serve. Returns the exit status."""
     try:
-        settings = _settings()
+        settings = load_settings()
         configure_logging("ingest", settings.log_level, settings.log_format)
         asyncio.run(_check(settings))
         app = create_app(settings)
@@ -53,16 +52,6 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     return 0
-
-
-def _settings() -> IngestSettings:
-    try:
-        return IngestSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:  # of several settings together: the sentence names them
-            raise SettingsError(first["msg"].removeprefix("Value error, ")) from None
-        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
 
 
 def _spare_collector() -> None:

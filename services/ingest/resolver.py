@@ -110,8 +110,8 @@ class Resolver:
         resolutions = []
         labelled: set[str] = set()
         for one in await collect(session, due, settled):
-            display = replace(
-                one.display, already_labelled=one.display.already_labelled or one.shown.generation_id in labelled
+            display = one.display_with(
+                already_labelled=one.display.already_labelled or one.shown.generation_id in labelled
             )
             reward = self._rewards.of(one.row.project_id)
             resolution = resolve(display, one.shown, one.others, reward.weights)
@@ -169,6 +169,10 @@ class Collected:
     others: list[Generation]
     """Other choices of the same request."""
     display: Display
+
+    def display_with(self, *, already_labelled: bool) -> Display:
+        """The display, where something has become known of its sample's other displays."""
+        return replace(self.display, already_labelled=already_labelled)
 
 
 async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Mapping[str, str]) -> list[Collected]:

@@ -70,9 +70,9 @@ async def next_outcomes(session: AsyncSession, scope: Scope, limit: int) -> Sequ
     return [(row, version) for row, version in await session.execute(query)]
 
 
-async def other_digests(session: AsyncSession, reward: NamedReward) -> set[str]:
-    """Digests other than the reward's own under which rewards of its name are stored."""
-    query = select(RewardRow.digest).where(RewardRow.reward_name == reward.name, RewardRow.digest != reward.digest)
+async def other_digests(session: AsyncSession, name: str, digests: Collection[str]) -> set[str]:
+    """Digests other than these under which rewards of the name are stored."""
+    query = select(RewardRow.digest).where(RewardRow.reward_name == name, RewardRow.digest.not_in(digests))
     return set((await session.scalars(query.distinct())).all())
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from socket import gethostname
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from services.ingest.reward_settings import RewardSettings
 from shared.fim import FAMILIES
+from shared.kit.errors import SettingsError
 
 
 class IngestSettings(RewardSettings):
@@ -70,3 +71,14 @@ class IngestSettings(RewardSettings):
         if value not in FAMILIES:
             raise ValueError(f"must be one of {', '.join(FAMILIES)}")
         return value
+
+
+def load_settings() -> IngestSettings:
+    """From the environment. Raises `SettingsError`: one sentence that names the setting."""
+    try:
+        return IngestSettings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # of several settings together: the sentence names them
+            raise SettingsError(first["msg"].removeprefix("Value error, ")) from None
+        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None

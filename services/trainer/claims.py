@@ -30,7 +30,7 @@ class Claim:
     entries: list[Entry] = field(default_factory=list)
     """Those of `experiences`, position by position."""
     repeated: list[Entry] = field(default_factory=list)
-    """Further entries with an id that is already there."""
+    """Earlier entries with an id that came again."""
 
     @property
     def entry_ids(self) -> list[str]:
@@ -70,19 +70,23 @@ class Claims:
         self._metrics = metrics
 
     async def claim(self, count: int) -> Claim:
-        """Up to `count` entries. What cannot be parsed is put aside as dead, with the reason."""
+        """Up to `count` entries. What cannot be parsed is put aside as dead, with the reason.
+
+        Of several with one id the last counts: it was handed over again, with another reward (ingest's replay).
+        """
         claim = Claim()
-        seen: set[str] = set()
+        places: dict[str, int] = {}
         for entry in await self._entries(count):
             try:
                 experience = parse(entry.payload)
             except InvalidMessage as error:
                 await self.bury(entry, str(error))
                 continue
-            if experience.experience_id in seen:
-                claim.repeated.append(entry)
+            place = places.setdefault(experience.experience_id, len(claim.entries))
+            if place < len(claim.entries):
+                claim.repeated.append(claim.entries[place])
+                claim.experiences[place], claim.entries[place] = experience, entry
                 continue
-            seen.add(experience.experience_id)
             claim.experiences.append(experience)
             claim.entries.append(entry)
         return claim

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from services.ingest.__main__ import _settings
 from services.ingest.evidence import Evidence
 from services.ingest.rewards import NamedReward, RewardWeights, first_problem, length_term, reward_of
-from services.ingest.settings import IngestSettings
+from services.ingest.settings import IngestSettings, load_settings
 from shared.contracts.experience import RewardSpec
 from shared.kit.errors import SettingsError
 
@@ -226,4 +225,4 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
 ) -> None:
     monkeypatch.setenv(f"TABWISE_{name}", text)
     with pytest.raises(SettingsError, match=sentence):
-        _settings()
+        load_settings()

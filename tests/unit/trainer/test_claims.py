@@ -73,6 +73,15 @@ async def test_the_same_id_twice_is_claimed_once(streams: MemoryStreams) -> None
     assert (len(claim.experiences), len(claim.repeated), len(claim.entry_ids)) == (1, 1, 2)
 
 
+async def test_of_the_same_id_the_last_counts(streams: MemoryStreams) -> None:
+    one = experience(reward=-0.25)
+    again = one.model_copy(update={"reward": 0.25})
+    await streams.append(STREAM_EXPERIENCE, [e.model_dump_json().encode() for e in (one, experience(), again)])
+    claim = await claims(streams)[0].claim(5)
+    assert [e.reward for e in claim.experiences] == [0.25, 0.75]
+    assert [entry.entry_id for entry in claim.repeated] == [min(claim.entry_ids)]
+
+
 async def test_poison_is_put_aside_with_its_reason(streams: MemoryStreams) -> None:
     await streams.append(STREAM_EXPERIENCE, [b"{", b"{}"])
     await put(streams, 1)
