@@ -72,6 +72,11 @@ class GatewayMetrics:
         self.append_failures = Counter(
             "tabwise_gateway_append_failures_total", "Failed tries to append to the stream", registry=registry
         )
+        self.handed_over_again = Counter(
+            "tabwise_gateway_handed_over_again_total",
+            "Generations handed over again, because Redis came back without what it took last",
+            registry=registry,
+        )
         self.queue_depth = Gauge(
             "tabwise_gateway_emitter_queue_depth", "Generations that wait for Redis", registry=registry
         )

@@ -19,6 +19,7 @@ from services.ingest.metrics import IngestMetrics
 from services.ingest.recorder import Recorder
 from services.ingest.relay import Relay
 from services.ingest.repository import Repository
+from services.ingest.resending import Resending
 from services.ingest.resolver import Resolver
 from services.ingest.routes import FEEDBACK_ROUTES, Ingest, event_endpoints, make_router
 from services.ingest.settings import IngestSettings
@@ -35,6 +36,7 @@ from shared.web.probes import install_probes
 
 GAUGES_EVERY_S = 2.0
 PRUNE_EVERY_S = 60.0
+RESENDING_EVERY_S = 1.0
 READY_TIMEOUT_S = 2.0
 
 
@@ -100,6 +102,7 @@ def make_loops(
     if settings.run_relay:
         relay = Relay(settings, sessions, streams, metrics, clock)
         loops.append(Loop("relay", relay.step, settings.poll_interval_s))
+        loops.append(Loop("resending", Resending(sessions, streams, metrics).step, RESENDING_EVERY_S))
         loops.append(Loop("prune", relay.prune, PRUNE_EVERY_S))
     return loops
 

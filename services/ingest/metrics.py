@@ -37,6 +37,12 @@ class IngestMetrics:
         self.generations = Counter(
             "tabwise_ingest_generations_recorded", "Generations taken from the stream and committed", registry=registry
         )
+        self.secrets = Counter(
+            "tabwise_ingest_secrets_redacted",
+            "Generations stored without a secret of this kind",
+            ["kind"],
+            registry=registry,
+        )
         self.dead_letters = Counter(
             "tabwise_ingest_dead_letters", "Stream entries put aside", ["reason"], registry=registry
         )
@@ -105,6 +111,9 @@ class IngestMetrics:
             registry=registry,
         )
         self.relayed = Counter("tabwise_ingest_relayed", "Outbox messages that reached their stream", registry=registry)
+        self.resent = Counter(
+            "tabwise_ingest_resent", "Messages sent again, because Redis came back without them", registry=registry
+        )
         self.generations_backlog = Gauge(
             "tabwise_ingest_generations_backlog", "Generations in the stream, not yet recorded", registry=registry
         )

@@ -1,7 +1,7 @@
 """Moves messages from the outbox to their streams, in order, at least once.
 
 In: outbox rows without `sent_at`. Out: stream experience. A crash between sending and committing sends again; the
-consumer knows a message by its id.
+consumer knows a message by its id. What Redis loses after that, `resending.py` finds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import groupby
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from services.ingest.metrics import IngestMetrics
+from services.ingest.outbox_queries import begin_sending
 from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
 from shared.db.models import OutboxRow
@@ -41,6 +42,7 @@ class Relay:
         """Send the oldest unsent messages; how many."""
         async with self._sessions.begin() as session:
             repository = Repository(session)
+            await begin_sending(session)
             rows = await repository.unsent(self._settings.ingest_batch_size)
             if rows:
                 await self._send(rows)

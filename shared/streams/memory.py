@@ -36,6 +36,8 @@ class MemoryStreams:
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
         self._changed = asyncio.Condition()
+        self.life = "1"
+        """Of which life `instance` tells; a test begins another one."""
         self.dead: list[tuple[str, Entry, str]] = []
         self._reasons: dict[tuple[str, str], tuple[str, float]] = {}
 
@@ -124,6 +126,13 @@ class MemoryStreams:
 
     async def drop_dead(self, stream: str, entry_id: str) -> bool:
         return self._stream(dead_stream(stream)).entries.pop(_number(entry_id), None) is not None
+
+    async def entries(self, stream: str, *, after: str | None = None, count: int = 100) -> list[Entry]:
+        entries, behind = self._stream(stream).entries, 0 if after is None else _number(after)
+        return [Entry(_entry_id(number), entries[number]) for number in entries if number > behind][:count]
+
+    async def instance(self) -> str:
+        return self.life
 
     async def length(self, stream: str) -> int:
         return len(self._stream(stream).entries)

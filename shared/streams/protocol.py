@@ -67,6 +67,16 @@ class Streams(Protocol):
     async def drop_dead(self, stream: str, entry_id: str) -> bool:
         """Delete a dead letter; False where it is not there."""
 
+    async def entries(self, stream: str, *, after: str | None = None, count: int = 100) -> list[Entry]:
+        """A look at up to `count` entries, claimed or not, oldest first, those behind `after` alone. Claims nothing."""
+
+    async def instance(self) -> str:
+        """Which life of the server this is. After another life began, what it took lately may be gone.
+
+        Redis with `appendfsync everysec` answers before it writes while the disk is busy: a crash, also of the process
+        alone, loses up to about two seconds of what it acknowledged. Who must not lose keeps it for that long.
+        """
+
     async def length(self, stream: str) -> int:
         """Entries that are not acknowledged yet, claimed or not."""
 

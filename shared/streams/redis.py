@@ -110,9 +110,7 @@ class RedisStreams:
             await pipe.execute()
 
     async def dead_letters(self, stream: str, *, after: str | None = None, count: int = 100) -> list[DeadLetter]:
-        async with _translated():
-            first = "-" if after is None else f"({after}"
-            rows = await self._redis.xrange(dead_stream(stream), min=first, count=count)
+        rows = await self._range(dead_stream(stream), after, count)
         return [_dead_letter(_text(entry_id), fields) for entry_id, fields in rows]
 
     async def requeue(self, stream: str, entry_id: str) -> bool:
@@ -135,6 +133,17 @@ class RedisStreams:
     async def drop_dead(self, stream: str, entry_id: str) -> bool:
         async with _translated():
             return bool(await self._redis.xdel(dead_stream(stream), entry_id))
+
+    async def entries(self, stream: str, *, after: str | None = None, count: int = 100) -> list[Entry]:
+        return _entries(await self._range(stream, after, count))
+
+    async def _range(self, stream: str, after: str | None, count: int) -> list[Any]:
+        async with _translated():
+            return list(await self._redis.xrange(stream, min="-" if after is None else f"({after}", count=count))
+
+    async def instance(self) -> str:
+        async with _translated():
+            return str((await self._redis.info("server"))["run_id"])
 
     async def length(self, stream: str) -> int:
         async with _translated():

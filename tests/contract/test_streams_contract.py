@@ -152,6 +152,19 @@ async def test_a_blocking_read_ends_empty_after_its_wait(streams: Streams) -> No
     assert await streams.read(S, G, "a", count=1, block_ms=30) == []
 
 
+async def test_entries_can_be_looked_at_page_by_page_and_stay_unclaimed(streams: Streams) -> None:
+    await streams.append(S, [b"1", b"2", b"3"])
+    await streams.read(S, G, "a", count=1)
+    first = await streams.entries(S, count=2)
+    assert payloads(first) == [b"1", b"2"]
+    assert payloads(await streams.entries(S, after=first[-1].entry_id)) == [b"3"]
+    assert payloads(await streams.read(S, G, "a", count=5)) == [b"2", b"3"]
+
+
+async def test_one_life_has_one_name(streams: Streams) -> None:
+    assert await streams.instance() == await streams.instance() != ""
+
+
 async def test_max_length_bounds_a_stream(streams: Streams) -> None:
     for _ in range(20):
         await streams.append(S, [b"x"] * 100, max_length=500)
@@ -164,4 +177,6 @@ async def test_a_redis_that_is_away_is_a_temporary_error() -> None:
         await streams.append(S, [b"1"])
     with pytest.raises(TemporaryError):
         await streams.ping()
+    with pytest.raises(TemporaryError):
+        await streams.instance()
     await streams.close()

@@ -129,3 +129,43 @@ async def test_stopping_is_bounded(trouble: str) -> None:
         await rig.emitter.stop()
 
     assert rig.dropped("shutdown") == 3
+
+
+async def test_what_a_redis_took_that_died_right_after_is_handed_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.emitter._CONFIRM_EVERY_S", 0.02)
+    rig = Rig(capture_batch_size=2)
+    rig.emitter.start()
+    rig.offer(3)
+    await eventually(lambda: rig.value("generations_recorded_total") == 3)
+    rig.streams._streams.clear()  # it answered, and died before it wrote
+    rig.streams.life = "2"
+    await eventually(lambda: rig.value("generations_recorded_total") == 6)
+    await asyncio.sleep(0.1)
+    await rig.emitter.stop()
+    assert await rig.streams.length(STREAM_GENERATIONS) == 3
+    assert rig.value("handed_over_again_total") == 3
+    assert rig.value("emitter_queue_depth") == 0
+
+
+async def test_what_a_living_redis_has_kept_long_enough_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.emitter._CONFIRM_EVERY_S", 0.02)
+    monkeypatch.setattr("services.gateway.emitter._CONFIRMED_AFTER_S", 0.05)
+    rig = Rig()
+    rig.emitter.start()
+    rig.offer(3)
+    await eventually(lambda: rig.value("generations_recorded_total") == 3)
+    await eventually(lambda: not rig.emitter._unconfirmed)
+    rig.streams.life = "2"
+    await asyncio.sleep(0.1)
+    await rig.emitter.stop()
+    assert rig.value("handed_over_again_total") == 0
+
+
+async def test_what_is_kept_for_that_is_bounded() -> None:
+    rig = Rig(capture_queue_size=5)
+    rig.emitter.start()
+    for count in (4, 4):
+        rig.offer(count)
+        await eventually(lambda: rig.value("emitter_queue_depth") == 0)
+    assert len(rig.emitter._unconfirmed) == 5
+    await rig.emitter.stop()
