@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from services.ingest.evidence import Evidence, visible_chars
 from services.ingest.outcomes import Part
 from services.ingest.rewards import RewardWeights, reward_of
+from services.ingest.secrets import has_mark
 from services.ingest.settled import typed_out
 from services.ingest.shown import Fit, Span, locate
 from shared.contracts.experience import Experience, Label, Reference, Sample
@@ -140,7 +141,9 @@ def _reference(generation: Generation, display: Display, span: Span | None) -> R
         return None  # siblings are compared by lines: less than one tells nothing about them
     if display.label == "accepted":
         return Reference(kind="accepted", text=_text_in_place(generation, display, span))
-    return Reference(kind="settled", text=display.settled) if display.settled else None
+    if not display.settled or has_mark(display.settled):
+        return None  # what the developer typed holds a secret: nothing is compared with what stands in its place
+    return Reference(kind="settled", text=display.settled)
 
 
 def _is_rest_of_line(display: Display) -> bool:

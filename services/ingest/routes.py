@@ -86,7 +86,9 @@ class Ingest:
             raise ApiError(
                 422, "invalid_project", "X-Project-ID: 1 to 64 letters, digits, `.`, `_`, `-`", param="X-Project-ID"
             )
-        return Caller(key.key_id, key.project(project), self.settings.fim_template)
+        project_id = key.project(project)
+        keeps_secrets = self.settings.keeps_secrets_of(project_id)
+        return Caller(key.key_id, project_id, self.settings.fim_template, keeps_secrets)
 
     async def store(self, event: FeedbackEvent) -> None:
         """Returns once the event is committed. Raises 503 while the ledger is away or has too much to do."""

@@ -6,12 +6,13 @@ from socket import gethostname
 
 from pydantic import Field, ValidationError, field_validator
 
+from services.ingest.privacy_settings import PrivacySettings
 from services.ingest.reward_settings import RewardSettings
 from shared.fim import FAMILIES
 from shared.kit.errors import SettingsError
 
 
-class IngestSettings(RewardSettings):
+class IngestSettings(RewardSettings, PrivacySettings):
     """Everything that an operator may change. Durations are seconds. The reward's are in `RewardSettings`."""
 
     database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"

@@ -12,6 +12,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from services.ingest.outcomes import Part
+from services.ingest.secrets import redact
 from shared import fim
 from shared.web.errors import ApiError
 
@@ -90,6 +91,8 @@ class Caller:
     key_id: str
     project_id: str
     fim_template: str = "qwen"
+    keeps_secrets: bool = False
+    """The project wants its secrets stored as they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +147,17 @@ def of_display(
         accepted=accepted,
         prompt_sha256=_digest(display.prompt),
         rendered_sha256=_rendered(display, caller.fim_template),
-        completion=display.completion,
+        completion=display.completion if caller.keeps_secrets else _without_secrets(display),
         filepath=display.filepath,
         cache_hit=display.cacheHit,
         display_ms=display.time,
         client_time=display.timestamp,
         evidence=evidence,
     )
+
+
+def _without_secrets(display: Display) -> str:
+    return redact(display.completion, before=display.prefix or "", after=display.suffix or "").text
 
 
 def _rendered(display: Display, fim_template: str) -> bytes | None:
