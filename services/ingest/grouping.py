@@ -13,7 +13,7 @@ from services.ingest.outcomes import Part
 from services.ingest.rewards import RewardWeights, reward_of
 from services.ingest.secrets import has_mark
 from services.ingest.settled import typed_out
-from services.ingest.shown import Fit, Span, locate
+from services.ingest.shown import Fit, Span, credited_tokens, locate
 from shared.contracts.experience import Experience, Label, Reference, Sample
 from shared.contracts.generation import Generation
 
@@ -62,6 +62,17 @@ class Resolution:
     """Why the trainer does not get it, else None."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """A generation as `services.ingest.shown` looks at it."""
+
+    text: str
+    token_ids: list[int]
+    text_offsets: list[int]
+    finish_reason: str
+    stop_string: str | None
+
+
 def experience_id(outcome_id: str) -> str:
     """One outcome makes one experience, so its id follows."""
     return f"exp-{outcome_id}"
@@ -95,7 +106,7 @@ def resolve(
         accepted_part=display.accepted_part,
         reward=_reward(display, weights),
         reference=_reference(generation, display, span),
-        siblings=[_sample(s, len(s.token_ids)) for s in siblings if s.untrainable is None],
+        siblings=_siblings(siblings, _text_in_place(generation, display, span)),
         reward_spec=weights.spec,
     )
     return Resolution(experience, _withheld(display, generation, span, weights))
@@ -116,6 +127,8 @@ def _withheld(display: Display, generation: Generation, span: Span | None, weigh
         return "already_labelled"
     if display.credited_tokens == 0 or span is None:
         return "nothing_credited"
+    if display.evidence is not None and reward_of(display.evidence, weights) is None:
+        return "no_reward"  # a silent client's, and no weight decides what it is worth that the text was written
     if display.label == "rejected" and span.fit is Fit.LATER:
         return "typed_ahead"  # the beginning was typed as suggested: it must not be punished with the rest
     if display.label == "rejected" and display.shown_again:
@@ -139,7 +152,7 @@ def _text_in_place(generation: Generation, display: Display, span: Span | None) 
 def _reference(generation: Generation, display: Display, span: Span | None) -> Reference | None:
     if display.accepted_part is not None and not _is_rest_of_line(display):
         return None  # siblings are compared by lines: less than one tells nothing about them
-    if display.label == "accepted":
+    if display.label == "accepted" and not display.settled:
         return Reference(kind="accepted", text=_text_in_place(generation, display, span))
     if not display.settled or has_mark(display.settled):
         return None  # what the developer typed holds a secret: nothing is compared with what stands in its place
@@ -148,6 +161,28 @@ def _reference(generation: Generation, display: Display, span: Span | None) -> R
 
 def _is_rest_of_line(display: Display) -> bool:
     return display.accepted_part == "line" and "\n" not in display.shown_text
+
+
+def _siblings(generations: Sequence[Generation], shown_text: str) -> list[Sample]:
+    """Other choices of the request, credited for what the editor would have shown of them: no more is compared.
+
+    Where it showed one line, that is their first; else all of their text.
+    """
+    one_line = "\n" not in shown_text.rstrip("\r\n")
+    return [_sample(one, _comparable_tokens(one, one_line)) for one in generations if one.untrainable is None]
+
+
+def _comparable_tokens(generation: Generation, one_line: bool) -> int:
+    end = len(generation.text.partition("\n")[0].removesuffix("\r")) if one_line else len(generation.text)
+    reason, stops = generation.stop_reason, generation.sampling.stop
+    sampled = _Sampled(
+        generation.text,
+        generation.token_ids,
+        generation.text_offsets,
+        generation.finish_reason,
+        stop_string=reason if isinstance(reason, str) and reason in stops else None,
+    )
+    return credited_tokens(sampled, Span(Fit.PREFIX, 0, end))
 
 
 def _sample(generation: Generation, credited: int) -> Sample:

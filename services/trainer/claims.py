@@ -6,14 +6,16 @@ claimed while too little is there and it has not waited long: unclaimed entries 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
 from pydantic import ValidationError
 
+from services.trainer.composition import chosen, one_sided
 from services.trainer.metrics import TrainerMetrics
 from services.trainer.settings import TrainerSettings
-from shared.contracts.experience import Experience
+from shared.contracts.experience import Experience, Label
 from shared.contracts.names import GROUP_TRAINER, STREAM_EXPERIENCE
 from shared.kit.errors import InvalidMessage
 from shared.streams.protocol import Entry, Streams
@@ -36,6 +38,17 @@ class Claim:
     def entry_ids(self) -> list[str]:
         """All of them."""
         return [entry.entry_id for entry in [*self.entries, *self.repeated]]
+
+    @property
+    def labels(self) -> list[Label]:
+        """Of `experiences`."""
+        return [one.label for one in self.experiences]
+
+    def only(self, places: Sequence[int]) -> Claim:
+        """Without the experience at other places; earlier copies of any of them are still dealt with."""
+        return Claim(
+            [self.experiences[place] for place in places], [self.entries[place] for place in places], self.repeated
+        )
 
 
 class Waiting:
@@ -72,11 +85,20 @@ class Claims:
     async def claim(self, count: int) -> Claim:
         """Up to `count` entries. What cannot be parsed is put aside as dead, with the reason.
 
-        Of several with one id the last counts: it was handed over again, with another reward (ingest's replay).
+        Where all have one label and others wait behind them, some of those come in: what is put off for them stays
+        claimed by this consumer, and comes first the next time.
         """
-        claim = Claim()
-        places: dict[str, int] = {}
-        for entry in await self._entries(count):
+        claim = await self._parsed(Claim(), await self._entries(count))
+        if not one_sided(claim.labels) or len(claim.entries) < count:
+            return claim
+        names = (STREAM_EXPERIENCE, GROUP_TRAINER, self._settings.trainer_consumer)
+        claim = await self._parsed(claim, await self._streams.read(*names, count=count))
+        return claim.only(chosen(claim.labels, count))
+
+    async def _parsed(self, claim: Claim, entries: list[Entry]) -> Claim:
+        """With these entries. Of several with one id the last counts: it was handed over again (ingest's replay)."""
+        places = {one.experience_id: place for place, one in enumerate(claim.experiences)}
+        for entry in entries:
             try:
                 experience = parse(entry.payload)
             except InvalidMessage as error:

@@ -23,7 +23,7 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from services.trainer import batches, checkpoints, repository, tracker
+from services.trainer import batches, checkpoints, composition, repository, tracker
 from services.trainer.advantages import ESTIMATORS
 from services.trainer.batches import Limits, Plan
 from services.trainer.claims import Claims, Waiting
@@ -166,6 +166,8 @@ class Rounds:
         with unit_of_work(self._database) as session:
             round_.values = repository.tracker_values(session, {group.bucket for group in round_.groups})
         estimator, size = ESTIMATORS[self._settings.advantage], self._settings.minibatch_size
+        labels = [group.experience.label for group in round_.groups]
+        round_.groups = [round_.groups[place] for place in composition.dealt(labels, size)]
         for start in range(0, len(round_.groups), size):
             plan = batches.plan_minibatch(round_.groups[start : start + size], estimator, round_.values)
             round_.plans.append(plan)

@@ -11,7 +11,7 @@ from services.ingest.evidence import Evidence
 from services.ingest.grouping import Display, language_of, resolve
 from services.ingest.rewards import RewardWeights
 from shared.contracts.experience import Experience, Reference
-from tests.factories import make_generation
+from tests.factories import make_generation, pieces
 
 SPEC = RewardWeights()
 
@@ -58,6 +58,39 @@ def test_siblings_of_the_request_come_along_unless_they_are_untrainable() -> Non
     siblings = resolve(display(), make_generation(), [good, bad], SPEC).experience.siblings
     assert [sibling.text for sibling in siblings] == ["a"]
     assert siblings[0].credited_tokens == len(good.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("shown", "sibling", "ends_by", "credited"),
+    [
+        ("a + b", "x = y\nz = 1", "end", ["x", " ", "=", " y"]),
+        ("a + b", "x = y\r\nz", "end", ["x", " ", "=", " y"]),
+        ("a + b", "x", "end", ["x", "END"]),
+        ("a + b", "x\n", "end", ["x", "\n", "END"]),
+        ("a + b", "x", "length", ["x"]),
+        ("a + b", "x", "/src/", ["x"]),
+        ("a + b", "\nx", "end", []),
+        ("a + b", "", "end", ["END"]),
+        ("a\n  b", "x\ny", "end", ["x", "\ny", "END"]),
+    ],
+)
+def test_of_a_natural_sibling_only_what_is_comparable_with_the_shown_text_is_credited(
+    shown: str, sibling: str, ends_by: str, credited: list[str]
+) -> None:
+    end: dict[str, Any] = {
+        "end": {}, "length": {"finish_reason": "length"}, "/src/": {"stop_reason": "/src/"}
+    }[ends_by]  # fmt: skip
+    other = make_generation(sibling, choice_index=1, **end)
+    (sample,) = resolve(display(shown), make_generation(shown), [other], SPEC).experience.siblings
+    named = [*pieces(sibling), "END"]
+    assert named[: sample.credited_tokens] == credited
+    assert sample.token_ids == other.token_ids
+
+
+def test_what_was_typed_ahead_decides_how_many_lines_were_shown() -> None:
+    other = make_generation("x\ny", choice_index=1)
+    experience = resolve(display("b"), make_generation("a + b"), [other], SPEC).experience
+    assert experience.siblings[0].credited_tokens == 1
 
 
 @pytest.mark.parametrize(

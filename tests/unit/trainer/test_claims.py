@@ -82,6 +82,30 @@ async def test_of_the_same_id_the_last_counts(streams: MemoryStreams) -> None:
     assert [entry.entry_id for entry in claim.repeated] == [min(claim.entry_ids)]
 
 
+async def test_rejects_alone_are_mixed_with_an_accept_that_waits_behind_them(streams: MemoryStreams) -> None:
+    made = [experience(accepted=number == 6) for number in range(7)]
+    ids = [one.experience_id for one in made]
+    await streams.append(STREAM_EXPERIENCE, [one.model_dump_json().encode() for one in made])
+    own, metrics = claims(streams)
+    first = await own.claim(4)
+    assert [one.experience_id for one in first.experiences] == [ids[0], ids[1], ids[2], ids[6]]
+    await own.ack(first.entry_ids)
+    rest = await own.claim(4)
+    assert [one.experience_id for one in rest.experiences] == ids[3:6]  # what was put off comes first, nothing is lost
+    await own.ack(rest.entry_ids)
+    assert await own.length() == 0
+    assert metrics.experience.labels(disposition="dead")._value.get() == 0
+
+
+async def test_a_mixed_claim_looks_no_further(streams: MemoryStreams) -> None:
+    made = [experience(accepted=number % 2 == 0) for number in range(6)]
+    await streams.append(STREAM_EXPERIENCE, [one.model_dump_json().encode() for one in made])
+    own, _ = claims(streams)
+    assert len((await own.claim(4)).experiences) == 4
+    entries = await streams.read(STREAM_EXPERIENCE, GROUP_TRAINER, "other", count=9)
+    assert len(entries) == 2
+
+
 async def test_poison_is_put_aside_with_its_reason(streams: MemoryStreams) -> None:
     await streams.append(STREAM_EXPERIENCE, [b"{", b"{}"])
     await put(streams, 1)
