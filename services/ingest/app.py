@@ -23,6 +23,7 @@ from services.ingest.resending import Resending
 from services.ingest.resolver import Resolver
 from services.ingest.routes import FEEDBACK_ROUTES, Ingest, event_endpoints, make_router
 from services.ingest.settings import IngestSettings
+from services.ingest.settling import Settling
 from services.ingest.worker import Loop, is_temporary, run_all
 from services.ingest.writer import EventWriter
 from shared.db.engine import async_sessions, make_async_engine
@@ -99,6 +100,10 @@ def make_loops(
         resolver = Resolver(settings, sessions, metrics, clock)
         loops.append(Loop("resolver_accepted", resolver.step_accepted, settings.poll_interval_s))
         loops.append(Loop("resolver_rejected", resolver.step_rejected, settings.settle_poll_interval_s))
+        loops.append(Loop("resolver_settled", resolver.step_settled, settings.settle_poll_interval_s))
+    if settings.run_settling:
+        settling = Settling(settings, sessions, metrics, clock)
+        loops.append(Loop("settling", settling.step, settings.settling_poll_interval_s))
     if settings.run_relay:
         relay = Relay(settings, sessions, streams, metrics, clock)
         loops.append(Loop("relay", relay.step, settings.poll_interval_s))

@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.ingest.displays import part_of
 from services.ingest.evidence import Evidence, visible_chars
-from services.ingest.outcomes import Verdict
+from services.ingest.observations import Observed, observed_of
+from services.ingest.outcomes import SETTLED, Verdict
 from services.ingest.repository import Repository
 from services.ingest.settled import typed_out
 from shared.db.models import FeedbackEventRow, OutcomeRow
@@ -48,6 +49,14 @@ class Known:
     """What the developer wrote there in the end."""
     shown_again: bool = False
 
+    def take(self, observed: Observed) -> None:
+        """What later requests showed. The text that was found just now goes before one that was found earlier."""
+        self.retention = observed.retention
+        self.settled = self.settled or observed.settled
+        for name, value in (("typed_out", observed.typed_out), ("reversed", observed.reversed_)):
+            if value is not None:
+                self.seen[name] = value
+
 
 async def evidence_of(
     session: AsyncSession, outcomes: Sequence[OutcomeRow], settled: Mapping[str, str] | None = None
@@ -59,6 +68,8 @@ async def evidence_of(
         return {}
     for outcome_id, said in (await _said(session, ids)).items():
         known[outcome_id].said = said
+    for outcome_id, observed in (await observed_of(session, ids)).items():
+        known[outcome_id].take(observed)
     for outcome_id in await Repository(session).shown_again(ids):
         known[outcome_id].shown_again = True
     return {row.outcome_id: gather(row, known[row.outcome_id]) for row in outcomes}
@@ -66,7 +77,7 @@ async def evidence_of(
 
 def gather(row: OutcomeRow, known: Known) -> Evidence:
     """One outcome's evidence. Pure."""
-    verdict = next(one for one in get_args(Verdict) if one == row.state)
+    verdict: Verdict = "shown" if row.state == SETTLED else next(one for one in get_args(Verdict) if one == row.state)
     settled = known.settled or (row.reference_text if row.reference_kind == "settled" else None)
     typed = typed_out(settled, row.shown_text) if settled and verdict != "accepted" else None
     return Evidence(

@@ -21,7 +21,7 @@ from shared.contracts.experience import Experience
 from shared.contracts.names import STREAM_EXPERIENCE
 from shared.db.models import ExperienceRow, OutboxRow, OutcomeRow
 
-REWARD_DECIDES = frozenset({"typed_out"})
+REWARD_DECIDES = frozenset({"typed_out", "no_reward"})
 """Reasons for withholding that another reward may lift."""
 
 

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 VERSIONS_KEPT = 20
 PROJECTS_KEPT = 50
+SHARE_BUCKETS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999, 1.0)
 JOIN_DELAY_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -109,6 +110,39 @@ class IngestMetrics:
             "Resolved rejects by whether it is known what was typed instead",
             ["found"],
             registry=registry,
+        )
+        self.observed_settled = Counter(
+            "tabwise_ingest_observed_settled",
+            "Generations by whether it was seen later what was written in their place",
+            ["found"],
+            registry=registry,
+        )
+        self.retention = Histogram(
+            "tabwise_ingest_retention_share",
+            "Share of accepted text that is still there, by seconds after the accept",
+            ["after_s"],
+            buckets=SHARE_BUCKETS,
+            registry=registry,
+        )
+        self.retention_unknown = Counter(
+            "tabwise_ingest_retention_unknown",
+            "Accepts of which no later request showed the place until then",
+            ["after_s"],
+            registry=registry,
+        )
+        self.typed_out = Counter(
+            "tabwise_ingest_typed_out",
+            "Rejects of which it is known what was written, by whether it was what had been suggested",
+            ["typed"],
+            registry=registry,
+        )
+        self.silent_outcomes = Counter(
+            "tabwise_ingest_silent_outcomes",
+            "Outcomes of clients that send no events: what was suggested was written",
+            registry=registry,
+        )
+        self.settling_behind_s = Gauge(
+            "tabwise_ingest_settling_behind_seconds", "How far a look back is behind", ["look"], registry=registry
         )
         self.relayed = Counter("tabwise_ingest_relayed", "Outbox messages that reached their stream", registry=registry)
         self.resent = Counter(

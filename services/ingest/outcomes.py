@@ -25,6 +25,8 @@ from typing import Literal
 
 Verdict = Literal["shown", "rejected", "accepted"]
 Part = Literal["line", "word"]
+SETTLED = "settled"
+"""The state of an outcome that no event has made: what was suggested was written there (`silent.py`)."""
 UNNAMED_CHOICE = 0
 """What clients send that do not know which choice was displayed."""
 

@@ -35,6 +35,7 @@ from sqlalchemy.orm import aliased
 
 from services.ingest.displays import Choices, DisplayKey, display_of
 from services.ingest.joining import Candidate
+from services.ingest.outcomes import SETTLED
 from services.ingest.places import BLANKS
 from services.ingest.protocols import tabby
 from services.ingest.rows import stop_string
@@ -188,6 +189,10 @@ class Repository:
             other.generation_id == OutcomeRow.generation_id, other.state == "accepted", other.resolved_at.is_(None)
         )
         return await self._due(and_(OutcomeRow.state == "rejected", ~accepted_elsewhere), now, limit)
+
+    async def due_settled(self, now: datetime, limit: int) -> list[OutcomeRow]:
+        """Unresolved outcomes of clients that send no events, locked."""
+        return await self._due(OutcomeRow.state == SETTLED, now, limit)
 
     async def _due(self, which: Any, now: datetime, limit: int) -> list[OutcomeRow]:
         query = (

@@ -39,7 +39,7 @@ OVERLAP = timedelta(seconds=1)
 
 
 class Resolver:
-    """Two steps, each one batch in one transaction: accepts, and rejects with their settled text."""
+    """Three steps, each one batch in one transaction: accepts, rejects with their settled text, silent clients'."""
 
     def __init__(
         self,
@@ -62,6 +62,15 @@ class Resolver:
             repository = Repository(session)
             now = self._clock()
             due = await repository.due_accepted(now, self._settings.ingest_batch_size)
+            resolutions = await self._resolve(session, due, {}, now)
+        self._count(resolutions)
+        return len(due)
+
+    async def step_settled(self) -> int:
+        """Resolve what silent clients' developers are seen to have written as suggested; how many."""
+        async with self._sessions.begin() as session:
+            now = self._clock()
+            due = await Repository(session).due_settled(now, self._settings.ingest_batch_size)
             resolutions = await self._resolve(session, due, {}, now)
         self._count(resolutions)
         return len(due)
@@ -208,7 +217,7 @@ def _display(
     return Display(
         outcome_id=row.outcome_id,
         project_id=row.project_id,
-        label="accepted" if row.state == "accepted" else "rejected",
+        label="rejected" if row.state == "rejected" else "accepted",
         accepted_part=evidence.part,
         shown_text=row.shown_text,
         credited_tokens=row.credited_tokens,

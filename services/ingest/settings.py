@@ -8,11 +8,12 @@ from pydantic import Field, ValidationError, field_validator
 
 from services.ingest.privacy_settings import PrivacySettings
 from services.ingest.reward_settings import RewardSettings
+from services.ingest.settling_settings import SettlingSettings
 from shared.fim import FAMILIES
 from shared.kit.errors import SettingsError
 
 
-class IngestSettings(RewardSettings, PrivacySettings):
+class IngestSettings(RewardSettings, PrivacySettings, SettlingSettings):
     """Everything that an operator may change. Durations are seconds. The reward's are in `RewardSettings`."""
 
     database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"

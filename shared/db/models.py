@@ -46,6 +46,7 @@ class GenerationRow(Base):
     __table_args__ = (
         Index("ix_generations_join", "key_id", "prompt_sha256", "created_at"),
         Index("ix_generations_key_time", "key_id", "created_at"),
+        Index("ix_generations_recorded", "recorded_at", "generation_id"),
     )
 
     generation_id: Mapped[str] = mapped_column(primary_key=True)
@@ -328,3 +329,56 @@ class PolicyPinRow(Base):
     """Always 1."""
     version: Mapped[int]
     pinned_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ObservationRow(Base):
+    """What a later request showed of a completion's place. Never changed; never changes an experience."""
+
+    __tablename__ = "observations"
+    __table_args__ = (
+        Index(
+            "ix_observations_generation",
+            "generation_id",
+            "kind",
+            "after_s",
+            unique=True,
+            postgresql_where=text("outcome_id IS NULL"),
+        ),
+        Index(
+            "ix_observations_outcome",
+            "outcome_id",
+            "kind",
+            "after_s",
+            unique=True,
+            postgresql_where=text("outcome_id IS NOT NULL"),
+        ),
+        Index("ix_observations_key", "key_id"),
+    )
+
+    observation_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
+    generation_id: Mapped[str]
+    outcome_id: Mapped[str | None]
+    """The display; None where it is about the generation, displayed or not."""
+    key_id: Mapped[str]
+    project_id: Mapped[str]
+    kind: Mapped[str]
+    """`settled`, of a generation; `retention` or `typed_out`, of a display."""
+    after_s: Mapped[int] = mapped_column(server_default="0")
+    """Of a retention: at which age."""
+    value: Mapped[float]
+    """`settled`: similarity of the completion to it; `retention`: share that is still there; `typed_out`: 1 or 0."""
+    text: Mapped[str | None]
+    """`settled`: what the developer wrote."""
+    observed_at: Mapped[datetime]
+    """When the request was made that shows it."""
+    recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class SettlingCursorRow(Base):
+    """How far one look of the settling loop has come."""
+
+    __tablename__ = "settling_cursors"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    last_id: Mapped[str]
