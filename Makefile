@@ -84,6 +84,9 @@ rounds: $(INSTALLED) ## The trainer's last rounds
 keys: $(INSTALLED) ## List the API keys; make one: make keys NEW=alice PROJECT=team-a; end one: make keys REVOKE=ID
 	@$(BIN)/python -m deploy.local module shared.keys $(KEYS_COMMAND)
 
+chaos-ingest: $(INSTALLED) ## Kill -9 ingest, recorder, relay, Redis, PostgreSQL under load, and count: BENCH="--rounds 40 --seed 2"
+	@$(BIN)/python -m benchmarks.chaos_ingest $(BENCH)
+
 dead-letters: $(INSTALLED) ## What could not be processed, and why; put back: REQUEUE=all or REQUEUE=ID
 	@$(BIN)/python -m deploy.local module services.ingest.dead_letters \
 		$(if $(REQUEUE),requeue $(if $(filter all,$(REQUEUE)),--all,"$(REQUEUE)"),list)

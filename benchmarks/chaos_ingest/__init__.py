@@ -1,0 +1,1 @@
+"""`make chaos-ingest`: ingest, recorder, relay, Redis and PostgreSQL are killed under load; then it is counted."""
