@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from services.ingest.answers import CountAnswers
 from services.ingest.door import Door
 from services.ingest.gauges import Gauges
+from services.ingest.guard import Guard
 from services.ingest.intake_queries import InsertEvents
 from services.ingest.joiner import Joiner
 from services.ingest.metrics import IngestMetrics
@@ -101,6 +102,7 @@ def make_loops(
         loops.append(Loop("resolver_accepted", resolver.step_accepted, settings.poll_interval_s))
         loops.append(Loop("resolver_rejected", resolver.step_rejected, settings.settle_poll_interval_s))
         loops.append(Loop("resolver_settled", resolver.step_settled, settings.settle_poll_interval_s))
+        loops.append(Loop("guard", Guard(settings, sessions, metrics, clock).step, settings.quarantine_every_s))
     if settings.run_settling:
         settling = Settling(settings, sessions, metrics, clock)
         loops.append(Loop("settling", settling.step, settings.settling_poll_interval_s))

@@ -49,6 +49,8 @@ class Display:
     """Only this much was accepted; `shown_text` is that part."""
     shown_again: bool = False
     """The same sample was displayed again later: what became of that says more."""
+    quarantined: bool = False
+    """Nothing is learned from its key."""
     evidence: Evidence | None = None
     """Everything that is known, where that is more than what stands here."""
 
@@ -121,6 +123,8 @@ def _reward(display: Display, weights: RewardWeights) -> float:
 
 
 def _withheld(display: Display, generation: Generation, span: Span | None, weights: RewardWeights) -> str | None:
+    if display.quarantined:
+        return "quarantined"
     if generation.untrainable is not None:
         return generation.untrainable
     if display.already_labelled:

@@ -38,6 +38,15 @@ class IngestMetrics:
         self.generations = Counter(
             "tabwise_ingest_generations_recorded", "Generations taken from the stream and committed", registry=registry
         )
+        self.quarantined = Counter(
+            "tabwise_ingest_keys_quarantined",
+            "Keys put into quarantine, by the rule they broke",
+            ["rule"],
+            registry=registry,
+        )
+        self.keys_in_quarantine = Gauge(
+            "tabwise_ingest_keys_in_quarantine", "Keys of whose feedback nothing is learned now", registry=registry
+        )
         self.secrets = Counter(
             "tabwise_ingest_secrets_redacted",
             "Generations stored without a secret of this kind",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from services.ingest.patterns import Limits
 from shared.kit.settings import ServiceSettings
 
 ALL_PROJECTS = "*"
@@ -12,6 +15,30 @@ class PrivacySettings(ServiceSettings):
 
     keep_secrets_of: str = ""
     """Projects whose secrets are stored as they came, separated by commas; `*`: all. Nobody's, unless named here."""
+
+    quarantine_window_s: float = Field(default=3600.0, gt=0)
+    """How far back the guard looks at what a key did."""
+    quarantine_every_s: float = Field(default=10.0, gt=0)
+    quarantine_min_displays: int = Field(default=50, ge=1)
+    """A key with fewer displays in the window is not judged by its share of fast accepts."""
+    quarantine_fast_share: float = Field(default=0.95, gt=0, le=1)
+    """Quarantined where at least this share of all displays was accepted within `quarantine_fast_ms`."""
+    quarantine_fast_ms: float = Field(default=50.0, ge=0)
+    quarantine_accepts_per_s: float = Field(default=10.0, gt=0)
+    """Quarantined where more are accepted over a whole minute. Of one key: a team that shares one needs more."""
+    quarantine_early_accepts: int = Field(default=10, ge=1)
+    """Quarantined where as many came before the generation's end."""
+
+    @property
+    def quarantine_limits(self) -> Limits:
+        """What is impossible."""
+        return Limits(
+            min_displays=self.quarantine_min_displays,
+            fast_share=self.quarantine_fast_share,
+            fast_ms=self.quarantine_fast_ms,
+            max_accepts_per_s=self.quarantine_accepts_per_s,
+            min_early=self.quarantine_early_accepts,
+        )
 
     def keeps_secrets_of(self, project_id: str) -> bool:
         """Whether this project's secrets are stored as they came."""

@@ -19,6 +19,7 @@ from services.ingest.evidence_queries import evidence_of
 from services.ingest.grouping import Display, Resolution, resolve
 from services.ingest.metrics import IngestMetrics
 from services.ingest.protocols.common import dedupe_key
+from services.ingest.quarantine_queries import quarantined
 from services.ingest.repository import Repository, Wanted
 from services.ingest.reward_queries import define_rewards
 from services.ingest.rewards import NamedReward
@@ -196,6 +197,7 @@ async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Map
     labelled = await repository.labelled(ids)
     paths = await repository.filepaths([key for row in due for key in _event_keys(row)])
     evidence = await evidence_of(session, due, settled)
+    held = await quarantined(session, {row.key_id for row in due})
     collected = []
     for row in due:
         shown = rows[row.generation_id]
@@ -205,6 +207,7 @@ async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Map
             filepath=paths.get(display_of(row)) or _path_in(shown.prompt),
             settled=settled.get(row.outcome_id) or (row.reference_text if row.reference_kind == "settled" else None),
             already_labelled=row.generation_id in labelled,
+            quarantined=row.key_id in held,
             evidence=evidence[row.outcome_id],
         )
         collected.append(Collected(row, from_row(shown), others, display))
@@ -212,7 +215,13 @@ async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Map
 
 
 def _display(
-    row: OutcomeRow, *, filepath: str, settled: str | None, already_labelled: bool, evidence: Evidence
+    row: OutcomeRow,
+    *,
+    filepath: str,
+    settled: str | None,
+    already_labelled: bool,
+    quarantined: bool,
+    evidence: Evidence,
 ) -> Display:
     return Display(
         outcome_id=row.outcome_id,
@@ -225,6 +234,7 @@ def _display(
         filepath=filepath,
         settled=settled,
         already_labelled=already_labelled,
+        quarantined=quarantined,
         shown_again=bool(evidence.superseded),
         evidence=evidence,
     )

@@ -134,6 +134,7 @@ class OutcomeRow(Base):
         UniqueConstraint("key_id", "client_completion_id", "choice_index"),
         Index("ix_outcomes_resolve", "resolved_at", "resolves_at"),
         Index("ix_outcomes_generation", "generation_id"),
+        Index("ix_outcomes_first_event", "first_event_at"),
     )
 
     outcome_id: Mapped[str] = mapped_column(primary_key=True)
@@ -225,6 +226,21 @@ class ExperienceRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     withheld: Mapped[str | None]
     """Why it was not sent to the trainer (`no_logprobs`, …), else None."""
+
+
+class QuarantineRow(Base):
+    """A key of whose feedback nothing is learned, or was not for a while: one row per key, its latest quarantine."""
+
+    __tablename__ = "quarantined_keys"
+
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    rule: Mapped[str]
+    """What it did that nobody can: `services.ingest.patterns.Rule`."""
+    evidence: Mapped[dict[str, Any]]
+    """The figures, and the limits that they were held against."""
+    since: Mapped[datetime]
+    released_at: Mapped[datetime | None]
+    """By an operator; None while it is in quarantine."""
 
 
 class OutboxRow(Base):
