@@ -1,19 +1,23 @@
 """From known rewards to advantages. Pure: values in, values out.
 
 In: for each group of a mini-batch the rewards that are known (unknown ones are masked out before) and the value that
-the tracker predicts for its bucket. Out: one advantage per known reward. All estimators have one shape, `Estimator`.
+the tracker predicts for its bucket. Out: one advantage per known reward, in units of reward or of a deviation of it.
+All estimators have one shape, `Estimator`, and a name in `ESTIMATORS`; a further one is a function and a line there.
 
 A group whose own rewards cannot tell better from worse (fewer than two, or all equal) has no group baseline. The
 estimators that live on one (`grpo`, `dr_grpo`, `rloo`) then measure it against the tracker instead of giving it
-silently zero. Notation: r rewards of one group, G of them; V the tracker's value; B all rewards of the mini-batch.
+silently zero. Where the tracker agrees with the reward too, the advantage is zero; whoever calls counts it (`is_zero`).
+Notation: r rewards of one group, G of them; V the tracker's value; B all rewards of the mini-batch. Deviations are a
+population's (divided by G, not G - 1), with `EPSILON` added.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
+from typing import Protocol
 
 EPSILON = 1e-6
 """Added to every standard deviation; also what counts as equal."""
@@ -35,20 +39,26 @@ class GroupRewards:
         return len(self.rewards_G) > 1 and max(self.rewards_G) - min(self.rewards_G) > EPSILON
 
 
-Estimator = Callable[[Sequence[GroupRewards]], list[list[float]]]
+class Estimator(Protocol):
+    """From one mini-batch's groups to advantages."""
+
+    def __call__(self, batch: Sequence[GroupRewards], /) -> list[list[float]]:
+        """One finite advantage per reward, group by group, in order; a group without rewards gets none."""
 
 
 def grpo(batch: Sequence[GroupRewards]) -> list[list[float]]:
-    """A_i = (r_i - mean(r)) / std(r). Shao et al. 2024, DeepSeekMath (arXiv 2402.03300), section 4.1.2.
+    """A_i = (r_i - mean(r)) / std(r). Shao et al. 2024, DeepSeekMath (arXiv 2402.03300), section 4.1.2 (outcome
+    supervision): the advantage in the objective of eq. 3. Its KL term, eq. 4, is the learner's (`learner.kl.k3`).
 
-    Without a group baseline: `tracker`'s.
+    Without a group baseline: `tracker`'s, normalised over the mini-batch.
     """
     alone = tracker(batch)
     return [_standardised(group.rewards_G) if group.has_baseline else alone[i] for i, group in enumerate(batch)]
 
 
 def dr_grpo(batch: Sequence[GroupRewards]) -> list[list[float]]:
-    """A_i = r_i - mean(r). Liu et al. 2025, Understanding R1-Zero-Like Training (arXiv 2503.20783), section 3.2.
+    """A_i = r_i - mean(r). Liu et al. 2025, Understanding R1-Zero-Like Training (arXiv 2503.20783), section 3.2:
+    GRPO without the division by std(r). Its other half, no division by a sample's length, is `aggregation=dr_grpo`.
 
     Without a group baseline: r_i - V, in the same unit: dividing it by a deviation would make lone completions weigh
     several times as much as groups.
@@ -60,7 +70,8 @@ def dr_grpo(batch: Sequence[GroupRewards]) -> list[list[float]]:
 
 
 def rloo(batch: Sequence[GroupRewards]) -> list[list[float]]:
-    """A_i = r_i - mean(r without r_i). Ahmadian et al. 2024, Back to Basics (arXiv 2402.14740), eq. 8.
+    """A_i = r_i - mean(r without r_i) = G / (G - 1) · (r_i - mean(r)). Kool et al. 2019, Buy 4 REINFORCE Samples, Get a
+    Baseline for Free!; for language models Ahmadian et al. 2024, Back to Basics (arXiv 2402.14740), eq. 8.
 
     Without a group baseline: r_i - V, in the same unit.
     """
@@ -68,9 +79,10 @@ def rloo(batch: Sequence[GroupRewards]) -> list[list[float]]:
 
 
 def reinforce_pp(batch: Sequence[GroupRewards]) -> list[list[float]]:
-    """A_i = (r_i - mean(B)) / std(B). Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), global advantage normalisation.
+    """A_i = (r_i - mean(B)) / std(B). Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), global advantage normalisation,
+    in the variant without a group baseline. Its KL penalty inside the reward is left to the loss (`kl_estimator`).
 
-    Needs no group; a mini-batch of one reward has no deviation and falls back to `tracker`.
+    Needs no group; a mini-batch of equal rewards, or of one, has no deviation and falls back to `tracker`.
     """
     everything = [reward for group in batch for reward in group.rewards_G]
     if len(everything) < 2 or max(everything) - min(everything) <= EPSILON:
@@ -96,7 +108,7 @@ def raw(batch: Sequence[GroupRewards]) -> list[list[float]]:
     return [list(group.rewards_G) for group in batch]
 
 
-ESTIMATORS: dict[str, Estimator] = {
+ESTIMATORS: Mapping[str, Estimator] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,
