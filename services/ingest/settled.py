@@ -18,7 +18,7 @@ MOST_LINES = 12
 """Of an insertion of several lines so many are kept: more than a completion has."""
 LINES_BESIDE = 20
 """Accepted text may have moved down by so many lines."""
-KEPT_SHARE = 0.5
+KEPT_SHARE = 0.6
 """A line of which less is left is another line."""
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 
@@ -99,7 +99,8 @@ def retained(accepted: str, earlier: View, later: View) -> float | None:
         return None  # what stood after it has changed too
     there = later.text[place.start : place.end].split("\n")[: len(lines) + LINES_BESIDE]
     tokens = [_TOKENS.findall(line) for line in there]
-    kept = [_kept(_TOKENS.findall(line), tokens) for line in lines]
+    same_line = 1 if earlier.cursor_line.strip() else len(tokens)  # something before the cursor holds the line in place
+    kept = [_kept(_TOKENS.findall(line), tokens[:same_line] if not at else tokens) for at, line in enumerate(lines)]
     begun = sum(1 for _ in takewhile(_are_same, zip(squeeze(lines[0]), squeeze(there[0]), strict=False)))
     kept[0] = max(kept[0], begun)
     return sum(kept) / len(squeeze(accepted))
