@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rapidfuzz.distance import Levenshtein
+
 from services.ingest.outcomes import Part, Verdict
 
 RETENTION_AFTER_S = (30, 120, 600)
@@ -56,6 +58,11 @@ class Evidence:
 def visible_chars(shown_text: str) -> int:
     """`shown_chars` of a displayed text: without the white space around it."""
     return len(shown_text.strip())
+
+
+def similarity(final_text: str, shown_text: str) -> float:
+    """`edited` of a final text: compared as siblings are: 1 - Levenshtein distance / longer length."""
+    return Levenshtein.normalized_similarity(final_text.strip(), shown_text.strip())
 
 
 def _check(name: str, value: float | None, lowest: float) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.ingest.displays import part_of
-from services.ingest.evidence import Evidence, visible_chars
+from services.ingest.evidence import Evidence, similarity, visible_chars
 from services.ingest.observations import Observed, observed_of
 from services.ingest.outcomes import SETTLED, Verdict
 from services.ingest.repository import Repository
@@ -35,6 +35,9 @@ class Said:
     accepted: bool | None
     rating: float | None = None
     edited: float | None = None
+    """Similarity of the final text to the suggestion, where the client tells that."""
+    final_text: str | None = None
+    """The final text itself, where the client tells that."""
 
 
 @dataclass(slots=True)
@@ -89,7 +92,7 @@ def gather(row: OutcomeRow, known: Known) -> Evidence:
         reversed_=known.seen.get("reversed"),
         typed_out=known.seen.get("typed_out", typed),
         settled=known.seen.get("settled", settled is not None),
-        edited=_last(said.edited for said in known.said),
+        edited=_last(_edited(said, row.shown_text) for said in known.said),
         rating=_last(said.rating for said in known.said),
         superseded=known.shown_again,
     )
@@ -100,6 +103,10 @@ def _explicit(said: Iterable[Said]) -> bool | None:
     if kinds & PERSONS:
         return True
     return False if kinds & TIMERS else None
+
+
+def _edited(said: Said, shown_text: str) -> float | None:
+    return said.edited if said.final_text is None else similarity(said.final_text, shown_text)
 
 
 def _last(values: Iterable[float | None]) -> float | None:
@@ -116,7 +123,8 @@ async def _said(session: AsyncSession, outcome_ids: Collection[str]) -> dict[str
     found: dict[str, list[Said]] = defaultdict(list)
     for outcome_id, kind, accepted, evidence in await session.execute(query):
         rating, edited = _figure(evidence, "rating", -1.0), _figure(evidence, "edited", 0.0)
-        found[outcome_id].append(Said(kind, accepted, rating, edited))
+        final = evidence.get("final_text")
+        found[outcome_id].append(Said(kind, accepted, rating, edited, final if isinstance(final, str) else None))
     return found
 
 

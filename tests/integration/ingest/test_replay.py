@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy import text, update
 
 from services.ingest.replaying import Progress, Replay, Wish
+from services.ingest.reward_files import read_reward
 from services.ingest.rewards import NamedReward, ProjectRewards, RewardWeights
-from services.ingest.rows import to_row
 from shared.contracts.experience import Experience
-from shared.db.models import ExperienceRow, FeedbackEventRow, GenerationRow, OutboxRow, OutcomeRow
+from shared.contracts.generation import Generation
+from shared.db.models import ExperienceRow, FeedbackEventRow, OutboxRow, OutcomeRow
 from shared.streams import RedisStreams
 from tests.factories import fim_prompt, make_generation
 from tests.integration.ingest.conftest import Room
@@ -33,18 +34,24 @@ def reward(name: str, **weights: float) -> ProjectRewards:
 
 async def history(room: Room, displays: int = DISPLAYS) -> None:
     """Displays of two projects and three versions; every third is accepted, all are resolved, none is trained."""
+    generations = [_generation(number) for number in range(displays)]
+    await room.generated(*generations)
     async with room.sessions.begin() as session:
-        rows = [_display(number) for number in range(displays)]
+        rows = [_display(number, shown) for number, shown in enumerate(generations)]
         for table in zip(*rows, strict=True):  # what is referred to first
             session.add_all(table)
             await session.flush()
 
 
-def _display(number: int) -> tuple[GenerationRow, OutcomeRow, FeedbackEventRow, ExperienceRow]:
+def _generation(number: int) -> Generation:
+    prompt = fim_prompt(f"def f{number}(): return ")
+    text, project = f"value_{number} + b", f"team-{number % 2}"
+    return make_generation(text, prompt=prompt, project_id=project, policy_version=number % 3)
+
+
+def _display(number: int, shown: Generation) -> tuple[OutcomeRow, FeedbackEventRow, ExperienceRow]:
     name, accepted = f"{number:04}", number % ACCEPTED_EVERY == 0
-    project, moment = f"team-{number % 2}", START + timedelta(seconds=number // 7)  # several have the same moment
-    shown = make_generation(f"value_{number} + b", prompt=fim_prompt(f"def f{number}(): return "), project_id=project)
-    row = to_row(shown) | {"policy_version": number % 3}
+    project, moment = shown.project_id, START + timedelta(seconds=number // 7)  # several have the same moment
     common = {"key_id": shown.key_id, "project_id": project, "generation_id": shown.generation_id}
     outcome = OutcomeRow(
         **common,
@@ -71,7 +78,7 @@ def _display(number: int) -> tuple[GenerationRow, OutcomeRow, FeedbackEventRow, 
         feedback_at=moment,
         withheld=None,
     )
-    return GenerationRow(**row), outcome, _event(outcome, accepted), experience
+    return outcome, _event(outcome, accepted), experience
 
 
 def _event(outcome: OutcomeRow, accepted: bool) -> FeedbackEventRow:
@@ -147,6 +154,30 @@ async def test_what_became_known_later_counts(room: Room) -> None:
         "0002": (0.75, {"accepted": 0.75}),
         "0004": (-0.5, {"rejected": -0.25, "dismissed": -0.25}),
     }
+
+
+async def test_what_was_observed_later_counts(room: Room) -> None:
+    """Of the first accept half is gone after 2 min and all after 10; the second was removed within 30 s."""
+    await history(room, 12)
+    async with room.sessions.begin() as session:
+        for outcome_id, after_s, share in [("0000", 120, 0.5), ("0000", 600, 0.0), ("0003", 30, 0.0)]:
+            observed = {"outcome": outcome_id, "after_s": after_s, "share": share}
+            await session.execute(text(OBSERVED), observed)
+    kept = read_reward(Path("configs/rewards/kept-code.yaml"))
+    total = (await replayed(room, Wish(kept, apply=True))).comparison.total
+    assert (total.changed, total.sign_flips) == (2, 0)
+    rows = await room.rows("SELECT reward, terms FROM rewards WHERE outcome_id IN ('0000', '0003') ORDER BY outcome_id")
+    assert [row.terms for row in rows] == [
+        {"accepted": 0.75, "retention_2m": -0.1, "retention_10m": -0.45},
+        {"accepted": 0.75, "retention_30s": -0.1, "reversed": -0.25},
+    ]
+    assert [row.reward for row in rows] == pytest.approx([0.2, 0.4])
+
+
+OBSERVED = """
+    INSERT INTO observations (generation_id, outcome_id, key_id, project_id, kind, after_s, value, observed_at)
+    SELECT generation_id, outcome_id, key_id, project_id, 'retention', :after_s, :share, now()
+    FROM outcomes WHERE outcome_id = :outcome"""
 
 
 async def test_apply_stores_beside_and_overwrites_nothing(room: Room) -> None:

@@ -66,3 +66,10 @@ def test_white_space_is_silence_and_a_part_is_its_own_text() -> None:
     assert gather(outcome(shown_text=" \n"), Known()).shown_chars == 0
     evidence = gather(outcome("accepted", " a\n", accepted_part="word"), Known())
     assert (evidence.part, evidence.shown_chars) == ("word", 1)
+
+
+def test_a_final_text_is_compared_with_the_suggestion() -> None:
+    said = [Said("feedback", True, final_text=" a + c\n")]
+    assert gather(outcome("accepted"), Known(said)).edited == pytest.approx(0.8)
+    assert gather(outcome("accepted"), Known([Said("feedback", True, final_text="")])).edited == 0.0
+    assert gather(outcome("accepted", ""), Known([Said("feedback", True, final_text=" ")])).edited == 1.0
