@@ -42,6 +42,10 @@ class TrainerSettings(ServiceSettings):
     minibatches_per_checkpoint: int = Field(default=1, ge=1)
     max_wait_s: float = Field(default=30.0, ge=0)
     """A smaller mini-batch is trained once experience has waited this long."""
+    max_key_share: float = Field(default=0.5, gt=0, le=1)
+    """Of a mini-batch's places one key gets at most this share, while experience of other keys waits too."""
+    key_share_lookahead: int = Field(default=256, ge=1)
+    """How many waiting entries are looked at for that."""
     claim_idle_s: float = Field(default=300.0, gt=0)
     """Entries that another consumer has held for longer are taken over."""
     max_staleness: int = Field(default=8, ge=0)

@@ -106,6 +106,49 @@ async def test_a_mixed_claim_looks_no_further(streams: MemoryStreams) -> None:
     assert len(entries) == 2
 
 
+async def keyed(streams: MemoryStreams, keys: str) -> None:
+    """Both labels of every key, so that labels decide nothing."""
+    made = [experience(key_id=key, accepted=number % 2 == 0) for number, key in enumerate(keys)]
+    await streams.append(STREAM_EXPERIENCE, [one.model_dump_json().encode() for one in made])
+
+
+async def rounds_of(streams: MemoryStreams, count: int) -> list[str]:
+    """The keys of round after round, until nothing is left."""
+    own, metrics = claims(streams)
+    seen = []
+    while await own.length():
+        claim = await own.claim(count)
+        seen.append("".join(claim.keys))
+        await own.ack(claim.entry_ids)
+    assert metrics.redelivered._value.get() == 0
+    return seen
+
+
+async def test_a_flood_of_one_key_leaves_room_for_the_others_behind_it(streams: MemoryStreams) -> None:
+    await keyed(streams, "AAAAAAAAAAAABAC")
+    assert await rounds_of(streams, 4) == ["AABC", "AAAA", "AAAA", "AAA"]
+
+
+async def test_a_key_that_is_alone_gets_every_place_and_nothing_more_is_claimed(streams: MemoryStreams) -> None:
+    await keyed(streams, "AAAAAAAAA")
+    own, _ = claims(streams)
+    assert (await own.claim(4)).keys == ["A"] * 4
+    assert len(await streams.read(STREAM_EXPERIENCE, GROUP_TRAINER, "other", count=9)) == 5
+
+
+async def test_the_share_holds_in_each_minibatch_of_a_round(streams: MemoryStreams) -> None:
+    await keyed(streams, "AAAAAAAABBBB")
+    rounds = await rounds_of(streams, 8)
+    assert [sorted(rounds[0][:4]), sorted(rounds[0][4:])] == [["A", "A", "B", "B"]] * 2
+    assert "".join(sorted("".join(rounds))) == "A" * 8 + "B" * 4
+
+
+async def test_the_other_label_comes_in_only_as_far_as_its_key_has_a_share(streams: MemoryStreams) -> None:
+    made = [experience(key_id=key, accepted=key == "B") for key in "AAAAAABBB"]
+    await streams.append(STREAM_EXPERIENCE, [one.model_dump_json().encode() for one in made])
+    assert sorted((await claims(streams)[0].claim(4)).keys) == ["A", "A", "B", "B"]
+
+
 async def test_poison_is_put_aside_with_its_reason(streams: MemoryStreams) -> None:
     await streams.append(STREAM_EXPERIENCE, [b"{", b"{}"])
     await put(streams, 1)
