@@ -34,7 +34,7 @@ REPLAY_OPTIONS = --reward "$(or $(REWARD),$(error say which reward: make replay 
 	$(if $(APPLY),--apply) $(if $(HANDOVER),--hand-over) $(if $(RESTART),--restart) $(if $(JSON),--json)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway up check versions rollback follow rounds keys replay dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway bench-ingest up check versions rollback follow rounds keys replay dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -57,6 +57,9 @@ bench-loop: $(INSTALLED) ## The demo once per seed in SEEDS, and the figures ove
 
 bench-gateway: $(INSTALLED) .venv-litellm/.installed ## The gateway beside nginx and LiteLLM's proxy; BENCH="--seconds 2 --rounds 1"
 	@$(BIN)/python -m benchmarks.gateway --litellm .venv-litellm/bin/litellm $(BENCH)
+
+bench-ingest: $(INSTALLED) ## Durable feedback per second beside a plain handler and pgbench; recorder; join at 5 million; BENCH="--parts events"
+	@$(BIN)/python -m benchmarks.ingest $(BENCH)
 
 .venv-litellm/.installed: benchmarks/gateway/litellm.txt
 	@echo "Installing LiteLLM's proxy, the peer, into .venv-litellm (0.7 GB) …"
