@@ -18,6 +18,7 @@ from services.ingest.evidence import Evidence
 from services.ingest.evidence_queries import evidence_of
 from services.ingest.grouping import Display, Resolution, resolve
 from services.ingest.metrics import IngestMetrics
+from services.ingest.outcomes import SETTLED
 from services.ingest.protocols.common import dedupe_key
 from services.ingest.quarantine_queries import quarantined
 from services.ingest.repository import Repository, Wanted
@@ -135,9 +136,10 @@ class Resolver:
         self._defined |= {self._rewards.of(row.project_id) for row, _ in resolutions}
         for row, resolution in resolutions:
             experience = resolution.experience
-            self._metrics.resolved_display(
-                experience.label, experience.reward, experience.shown.policy_version, experience.project_id
-            )
+            if row.state != SETTLED:  # of silent clients only what was written is known: no part of an acceptance rate
+                self._metrics.resolved_display(
+                    experience.label, experience.reward, experience.shown.policy_version, experience.project_id
+                )
             if resolution.withheld is None:
                 self._metrics.experience.labels(experience.label).inc()
             else:

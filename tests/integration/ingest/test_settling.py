@@ -211,6 +211,7 @@ async def test_its_reward_is_the_weight_of_what_was_typed_out(room: Room, settli
     assert (experience.label, experience.shown_text) == ("accepted", "math.pi * 2")
     assert experience.reward == pytest.approx(0.8 * 0.75)
     assert experience.reference == Reference(kind="settled", text="math.pi * 2")
+    assert room.metric("tabwise_ingest_resolved_total", label="accepted") == 0  # no part of an acceptance rate
 
 
 async def test_without_a_weight_it_is_withheld(room: Room, settling: Settling) -> None:
