@@ -18,6 +18,7 @@ from demo.run import run
 from demo.settings import DemoConfig
 from deploy.local.config import REPOSITORY
 from deploy.local.stack import Stack
+from tests.e2e.typed import Typed
 
 _FOLDER = REPOSITORY / "var" / "e2e"
 _LINES = pytest.StashKey[list[str]]()
@@ -47,17 +48,24 @@ class Loop:
     result: RunResult
     trained_at_kill: int | None
     logs: Path
+    typed: frozenset[str]
+    """Lines of code and paths that went through it."""
 
 
 @pytest.fixture(scope="session")
 def loop(request: pytest.FixtureRequest) -> Loop:
     """The run: about four minutes on two cores."""
-    killer = TrainerKiller()
+    killer, typed = TrainerKiller(), Typed()
+
+    def during(stack: Stack, now: Snapshot) -> None:
+        killer(stack, now)
+        typed(stack, now)
+
     config = DemoConfig(seed=11, work_s=150, events=400, settle_s=240, evaluation_moments=300, folder=_FOLDER)
-    result = run(config, Console(), killer)
+    result = run(config, Console(), during)
     picture.draw(result, result.folder / "learning.png")
     request.config.stash[_LINES] = list(json_lines(figures([result])))
-    return Loop(result, killer.trained_at_kill, result.folder / "logs")
+    return Loop(result, killer.trained_at_kill, result.folder / "logs", frozenset(typed.lines))
 
 
 @pytest.hookimpl(trylast=True)

@@ -6,6 +6,7 @@ import pytest
 
 from demo.result import LEAST_JOIN_RATE, broken_promises
 from tests.e2e.conftest import Loop
+from tests.e2e.typed import leaks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -41,6 +42,12 @@ def test_new_versions_were_published_and_served(loop: Loop) -> None:
 def test_the_reward_on_the_fixed_evaluation_set_rose(loop: Loop) -> None:
     assert loop.result.before.failed == loop.result.after.failed == []
     assert loop.result.evaluation_gain > 0
+
+
+def test_nothing_that_a_developer_typed_or_saw_stands_in_a_log(loop: Loop) -> None:
+    assert len(loop.typed) > 100
+    assert len(list(loop.logs.iterdir())) >= 7
+    assert leaks(loop.typed, loop.logs) == {}
 
 
 def test_every_promise_of_the_demo_held(loop: Loop) -> None:
