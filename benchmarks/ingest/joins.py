@@ -1,7 +1,7 @@
 """How long the join's query takes as generations pile up: the same events at 50,000 and at 5 million generations.
 
 The rows are narrow (short prompts, two tokens), because it is the index that matters: 200 keys over 30 days, each
-prompt twice. Each query is for one event about a generation of any age, just after it was made.
+prompt twice. Each query is for one event, five seconds after one of the newest 20,000 generations: events come soon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from services.ingest.repository import Repository
 from shared.db.engine import async_sessions, make_async_engine
 
 EVENTS, WARM = 2000, 200
-PASSES = 3
+PASSES = 5
+NEWEST = 20_000
 WINDOW, SKEW = timedelta(seconds=600), timedelta(seconds=2)
 
 _GENERATIONS = """
@@ -45,7 +46,8 @@ INSERT INTO feedback_events (dedupe_key, source, project_id, key_id, client_comp
 SELECT generation_id, 'continue', project_id, key_id, generation_id, true, prompt_sha256, 'x', '', false,
   created_at + interval '5 seconds', '{}', created_at
 FROM generations WHERE generation_id IN
-  (SELECT 'cmpl-' || lpad(to_hex(1 + floor(random() * %(total)s)::int), 32, '0') FROM generate_series(1, %(events)s))
+  (SELECT 'cmpl-' || lpad(to_hex(%(total)s - floor(random() * %(newest)s)::int), 32, '0')
+   FROM generate_series(1, %(events)s))
 """
 
 
@@ -73,7 +75,7 @@ def load(server: EmbeddedPostgres, total: int) -> None:
         connection.execute(_GENERATIONS, {"total": total})
         for _, definition in indexes:
             connection.execute(definition)
-        connection.execute(_EVENTS, {"total": total, "events": EVENTS + WARM})
+        connection.execute(_EVENTS, {"total": total, "newest": min(NEWEST, total), "events": EVENTS + WARM})
         connection.execute("VACUUM ANALYZE generations")
         connection.execute("VACUUM ANALYZE feedback_events")
         connection.execute("CHECKPOINT")
