@@ -34,7 +34,7 @@ REPLAY_OPTIONS = --reward "$(or $(REWARD),$(error say which reward: make replay 
 	$(if $(APPLY),--apply) $(if $(HANDOVER),--hand-over) $(if $(RESTART),--restart) $(if $(JSON),--json)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway bench-ingest up check versions rollback follow rounds keys replay dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway bench-ingest up check versions rollback follow rounds keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -89,6 +89,13 @@ keys: $(INSTALLED) ## List the API keys; make one: make keys NEW=alice PROJECT=t
 
 chaos-ingest: $(INSTALLED) ## Kill -9 ingest, recorder, relay, Redis, PostgreSQL under load, and count: BENCH="--rounds 40 --seed 2"
 	@$(BIN)/python -m benchmarks.chaos_ingest $(BENCH)
+
+forget: $(INSTALLED) ## Delete everything that is kept of a key, and name who learned from it: make forget KEY=ID (YES=1 does not ask)
+	@$(BIN)/python -m deploy.local module services.ingest.forget "$(or $(KEY),$(error say which key: make forget KEY=ID))" $(if $(YES),--yes)
+
+quarantine: $(INSTALLED) ## Keys of whose feedback nothing is learned, and why; learn again: RELEASE=ID; by hand: ADD=ID
+	@$(BIN)/python -m deploy.local module services.ingest.quarantine \
+		$(if $(RELEASE),release "$(RELEASE)",$(if $(ADD),add "$(ADD)",list))
 
 dead-letters: $(INSTALLED) ## What could not be processed, and why; put back: REQUEUE=all or REQUEUE=ID
 	@$(BIN)/python -m deploy.local module services.ingest.dead_letters \

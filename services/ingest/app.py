@@ -22,6 +22,7 @@ from services.ingest.relay import Relay
 from services.ingest.repository import Repository
 from services.ingest.resending import Resending
 from services.ingest.resolver import Resolver
+from services.ingest.retention import Retention
 from services.ingest.routes import FEEDBACK_ROUTES, Ingest, event_endpoints, make_router
 from services.ingest.settings import IngestSettings
 from services.ingest.settling import Settling
@@ -39,6 +40,7 @@ from shared.web.probes import install_probes
 GAUGES_EVERY_S = 2.0
 PRUNE_EVERY_S = 60.0
 RESENDING_EVERY_S = 1.0
+RETENTION_EVERY_S = 60.0
 READY_TIMEOUT_S = 2.0
 
 
@@ -104,6 +106,7 @@ def make_loops(
         loops.append(Loop("resolver_settled", resolver.step_settled, settings.settle_poll_interval_s))
         loops.append(Loop("guard", Guard(settings, sessions, metrics, clock).step, settings.quarantine_every_s))
     if settings.run_settling:
+        loops.append(Loop("retention", Retention(settings, sessions, metrics, clock).step, RETENTION_EVERY_S))
         settling = Settling(settings, sessions, metrics, clock)
         loops.append(Loop("settling", settling.step, settings.settling_poll_interval_s))
     if settings.run_relay:

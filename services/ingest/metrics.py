@@ -47,6 +47,9 @@ class IngestMetrics:
         self.keys_in_quarantine = Gauge(
             "tabwise_ingest_keys_in_quarantine", "Keys of whose feedback nothing is learned now", registry=registry
         )
+        self.erased = Counter(
+            "tabwise_ingest_rows_expired", "Rows deleted because their time was over", ["table"], registry=registry
+        )
         self.secrets = Counter(
             "tabwise_ingest_secrets_redacted",
             "Generations stored without a secret of this kind",

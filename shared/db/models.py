@@ -215,7 +215,8 @@ class ExperienceRow(Base):
     __tablename__ = "experience"
 
     experience_id: Mapped[str] = mapped_column(primary_key=True)
-    outcome_id: Mapped[str] = mapped_column(ForeignKey("outcomes.outcome_id"), unique=True)
+    outcome_id: Mapped[str] = mapped_column(unique=True)
+    """The outcome may be gone: experience holds no code and is kept longer."""
     generation_id: Mapped[str]
     project_id: Mapped[str]
     key_id: Mapped[str]
@@ -255,6 +256,20 @@ class OutboxRow(Base):
     payload: Mapped[bytes]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     sent_at: Mapped[datetime | None]
+class ForgottenKeyRow(Base):
+    """A key whose data was deleted on request, and what cannot be told any more without it."""
+
+    __tablename__ = "forgotten_keys"
+
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    first_at: Mapped[datetime]
+    last_at: Mapped[datetime]
+    rows: Mapped[int] = mapped_column(BigInteger)
+    """Deleted in all."""
+    versions: Mapped[list[int]]
+    """Policy versions that learned from it."""
+
+
 
 
 class TrainingRoundRow(Base):
