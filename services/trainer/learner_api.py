@@ -13,6 +13,18 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+LossName = Literal["clip", "clip_higher"]
+ImportanceName = Literal[
+    "none", "token_truncate", "sequence_truncate", "geometric_truncate", "sequence_mask", "geometric_mask"
+]
+KlEstimatorName = Literal["k1", "k2", "k3"]
+AggregationName = Literal["token_mean", "sequence_mean", "dr_grpo"]
+
+NON_FINITE: Final = "non_finite"
+LOGPROB_GAP: Final = "logprob_gap"
+Skipped = Literal["non_finite", "logprob_gap"]
+"""Why a step changed nothing: its loss or gradient was not finite; engine and learner disagree about logprobs."""
+
 LEARNER_CONFIG: Final = "TABWISE_LEARNER_CONFIG"
 """Environment variable: `LearnerConfig` as JSON."""
 LEARNER_ADDRESS: Final = "TABWISE_LEARNER_ADDRESS"
@@ -43,6 +55,9 @@ class TrainGroup(_Message):
     prompt_token_ids: list[int]
     temperature: float = Field(gt=0)
     samples: list[TrainSample] = Field(min_length=1)
+    off_policy: bool = False
+    """Sampled more than `max_staleness` versions ago: its importance weights are capped at `stale_importance_cap`, and
+    it does not count in the measured gap between engine and learner."""
 
 
 class CheckpointRef(_Message):
@@ -67,15 +82,16 @@ class TrainRequest(_Message):
 
 
 class StepDone(_Message):
-    """One optimiser step. Means are over credited tokens."""
+    """One optimiser step. Means are over credited tokens. All figures are 0 where the step was not finite."""
 
     kind: Literal["step"] = "step"
     minibatch: int
     groups: int
     tokens: int
     loss: float
+    """As aggregated, KL term included."""
     kl: float
-    """Mean k3 estimate against the reference policy."""
+    """Mean of the configured estimate against the reference policy, nats."""
     grad_norm: float
     clip_share: float
     """Share of tokens whose ratio was clipped."""
@@ -85,10 +101,13 @@ class StepDone(_Message):
     effective_sample_share: float
     """(Σw)² / (n Σw²), 1 when all importance weights are equal."""
     logprob_gap_mean: float
-    """Mean |learner − behaviour| logprob."""
+    """Mean |learner − behaviour| logprob, nats; off-policy groups apart."""
+    logprob_gap_max: float = 0.0
+    """Of one token."""
+    masked_share: float = 0.0
+    """Share of tokens whose importance weight is 0."""
     seconds: float
-    skipped: str | None = None
-    """Why the step changed nothing (`non_finite`), else None."""
+    skipped: Skipped | None = None
 
 
 class RoundDone(_Message):
@@ -133,6 +152,15 @@ class LearnerConfig(_Message):
     clip_low: float = 0.2
     clip_high: float = 0.28
     importance_cap: float = 2.0
+    loss: LossName = "clip_higher"
+    importance: ImportanceName = "token_truncate"
+    kl_estimator: KlEstimatorName = "k3"
+    aggregation: AggregationName = "token_mean"
+    max_completion_tokens: int = 64
+    """The constant length of `aggregation="dr_grpo"`."""
+    stale_importance_cap: float = 1.0
+    max_logprob_gap: float = 0.5
+    """A mini-batch whose `logprob_gap_mean` is beyond this is not trained; infinite: any is."""
     zero_stage: int = Field(default=2, ge=0, le=3)
     max_row_tokens: int = 4096
     """Token budget of one packed row: prompts plus all of their samples."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from services.trainer.learner_api import LearnerConfig
+from services.trainer.learner_api import AggregationName, ImportanceName, KlEstimatorName, LearnerConfig, LossName
 from shared.kit.errors import SettingsError
 from shared.kit.settings import ServiceSettings
 
@@ -50,6 +50,10 @@ class TrainerSettings(ServiceSettings):
     """Entries that another consumer has held for longer are taken over."""
     max_staleness: int = Field(default=8, ge=0)
     """Versions that experience may be behind the newest committed one."""
+    stale: Literal["skip", "cap"] = "skip"
+    """What becomes of older experience: put aside, or trained with importance weights of at most
+    `stale_importance_cap`."""
+    stale_importance_cap: float = Field(default=1.0, gt=0)
     max_failures: int = Field(default=8, ge=1)
     """Rounds that may fail in a row on the same experience, each half as large, before it is put aside as dead."""
     max_backoff_s: float = Field(default=60.0, ge=0)
@@ -84,10 +88,21 @@ class TrainerSettings(ServiceSettings):
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
-    kl_coef: float = Field(default=0.01, ge=0)
+    loss: LossName = "clip_higher"
+    """`clip`: both bounds are `clip_low`. The formulas of all of these: docs/learning.md."""
     clip_low: float = Field(default=0.2, gt=0)
     clip_high: float = Field(default=0.28, gt=0)
-    importance_cap: float = Field(default=2.0, gt=0)
+    importance: ImportanceName = "token_truncate"
+    """How it is made good for that the engine sampled, and not the learner."""
+    importance_cap: float = Field(default=2.0, ge=1)
+    kl_coef: float = Field(default=0.01, ge=0)
+    kl_estimator: KlEstimatorName = "k3"
+    aggregation: AggregationName = "token_mean"
+    max_completion_tokens: int = Field(default=64, ge=1)
+    """The gateway's limit; here the constant length of `aggregation=dr_grpo`."""
+    max_logprob_gap: float = Field(default=0.5, gt=0)
+    """Nats a token: a mini-batch in which engine and learner are further apart on average is not trained; `inf`: any
+    is. In the demo 0.002 is usual, and 0.02 was the most."""
     zero_stage: int = Field(default=2, ge=0, le=3)
     max_row_tokens: int = Field(default=4096, ge=64)
     """Token budget of one packed row; a prompt that does not fit with one completion is not trained on."""

@@ -9,7 +9,13 @@ rounds       one request: right base in memory, mini-batches, checkpoint
 packing      groups → lanes `[prompt | y1 | … | yG]` → micro-batches; pure, torch-free
 batch        a micro-batch as tensors
 model        Hugging Face model → logprobs of the credited tokens, and of nothing else
-loss         the formulas, with their sources
+loss         the objective: a surrogate, put together with the three below by name; formulas with their sources
+importance   weights that correct for who sampled the tokens
+kl           estimates of the KL to the reference
+aggregation  from the loss of tokens to that of a mini-batch
+sequences    which sample a token belongs to
+reference    the policy that the KL term holds on to
+figures      what is measured of a step
 engine       DeepSpeed: configuration, backward, step, skip
 checkpoint   folder on disk: write, verify, load
 probe        the fixed sequence whose logprobs the publisher checks

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from services.trainer.learner.packing import PROMPT_SEGMENT, Lane
+from services.trainer.learner.sequences import Sequences, sequences_of
 
 _PADDING_SEGMENT = -1
 STRIDE = 32
@@ -28,6 +29,9 @@ class Batch:
     behaviour_logprobs_N: Tensor
     advantages_N: Tensor
     temperatures_N: Tensor
+    sequences: Sequences
+    off_policy_N: Tensor | None
+    """None where no lane is."""
 
 
 def make_batch(lanes: Sequence[Lane], device: torch.device) -> Batch:
@@ -50,7 +54,15 @@ def make_batch(lanes: Sequence[Lane], device: torch.device) -> Batch:
         behaviour_logprobs_N=joined([lane.behaviour_logprobs for lane in lanes]),
         advantages_N=joined([lane.advantages for lane in lanes]),
         temperatures_N=joined([lane.temperatures for lane in lanes]),
+        sequences=sequences_of([length for lane in lanes for length in lane.sample_lengths], device),
+        off_policy_N=_off_policy(lanes, device),
     )
+
+
+def _off_policy(lanes: Sequence[Lane], device: torch.device) -> Tensor | None:
+    if not any(lane.off_policy for lane in lanes):
+        return None
+    return torch.tensor([lane.off_policy for lane in lanes for _ in lane.targets], device=device)
 
 
 def attention_mask(segment_ids_BL: Tensor) -> Tensor:

@@ -37,6 +37,9 @@ class Lane:
     behaviour_logprobs: list[float] = field(default_factory=list)
     advantages: list[float] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
+    sample_lengths: list[int] = field(default_factory=list)
+    """Credited tokens of each sample, in order."""
+    off_policy: bool = False
 
     @property
     def length(self) -> int:
@@ -54,7 +57,7 @@ def make_lane(group: TrainGroup, samples: Sequence[TrainSample]) -> Lane:
     prompt = group.prompt_token_ids
     if not prompt:
         raise ValueError(f"group {group.group_id} has an empty prompt: nothing predicts its first token")
-    lane = Lane(list(prompt), list(range(len(prompt))), [PROMPT_SEGMENT] * len(prompt))
+    lane = Lane(list(prompt), list(range(len(prompt))), [PROMPT_SEGMENT] * len(prompt), off_policy=group.off_policy)
     for segment, sample in enumerate(samples, start=1):
         _append(lane, sample, segment, len(prompt), group.temperature)
     return lane
@@ -73,6 +76,7 @@ def _append(lane: Lane, sample: TrainSample, segment: int, prompt_length: int, t
     lane.behaviour_logprobs += sample.behaviour_logprobs[:credited]
     lane.advantages += [sample.advantage] * credited
     lane.temperatures += [temperature] * credited
+    lane.sample_lengths.append(credited)
 
 
 def plan_lanes(groups: Iterable[TrainGroup], max_tokens: int) -> list[Lane]:

@@ -9,28 +9,33 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from services.trainer.learner import checkpoint
+from services.trainer.learner.aggregation import MinibatchSize
 from services.trainer.learner.batch import Batch, make_batch
 from services.trainer.learner.checkpoint import Lineage
 from services.trainer.learner.engine import Engine
-from services.trainer.learner.loss import TokenLoss, token_loss
+from services.trainer.learner.figures import NOTHING, Tally
+from services.trainer.learner.loss import Objective, TokenLoss, Tokens
 from services.trainer.learner.model import PackedPolicy, base_folder, load_model
 from services.trainer.learner.packing import Lane, micro_batches, plan_lanes, share_out
 from services.trainer.learner.probe import probe_lane, probe_tokens
 from services.trainer.learner.ranks import Ranks
+from services.trainer.learner.reference import FrozenCopy, Reference
 from services.trainer.learner.tensorboard import Scalars
 from services.trainer.learner_api import (
+    LOGPROB_GAP,
+    NON_FINITE,
     CheckpointRef,
     LearnerConfig,
     LearnerReady,
     RoundDone,
+    Skipped,
     StepDone,
     TrainGroup,
     TrainRequest,
@@ -51,8 +56,7 @@ class Work:
     batches: list[list[Lane]]
     real: int
     """Micro-batches from here on are stand-ins, run with weight zero so that the ranks stay in step."""
-    tokens: int
-    """Credited tokens of the whole mini-batch, on all ranks."""
+    size: MinibatchSize
     groups: int
 
 
@@ -64,6 +68,7 @@ class Learner:
         self._config, self._ranks = config, ranks
         self._folder = base_folder(config.model_path)
         self._probe_tokens = probe_tokens(self._folder)
+        self._objective = Objective(config)
         self._reference = self._load_reference() if config.kl_coef > 0 else None
         self._engine = self._build()
         self._memory: tuple[int, str] | None = _BASE
@@ -86,12 +91,14 @@ class Learner:
         self._memory = None
         work = [self._share(groups) for groups in request.minibatches]
         proximal = [None, *(self._proximal(part) for part in work[1:])]
+        steps = []
         for index, part in enumerate(work):
-            emit(self._step(index, part, proximal[index]))
+            steps.append(self._step(index, part, proximal[index]))
+            emit(steps[-1])
         self._save(request)
         self._memory = (request.target.version, request.target.lineage)
         done = RoundDone(target=request.target, seconds=time.monotonic() - started, peak_rss_mb=self._peak_rss_mb())
-        self._scalars.round(done, request.scalars)
+        self._scalars.round(done, steps, request.scalars)
         return done
 
     # What is in memory
@@ -100,9 +107,8 @@ class Learner:
         policy = PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype]))
         return Engine(policy, self._config, self._ranks.device)
 
-    def _load_reference(self) -> PackedPolicy:
-        policy = PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype]))
-        return policy.to(self._ranks.device).eval().requires_grad_(False)
+    def _load_reference(self) -> Reference:
+        return FrozenCopy(PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype])), self._ranks.device)
 
     def _recall(self, base: CheckpointRef) -> None:
         """Bring `base` into memory, unless it is there. A used engine is rebuilt: its gradients are unknown."""
@@ -128,7 +134,8 @@ class Learner:
         shares = [micro_batches(part, self._config.max_row_tokens) for part in share_out(lanes, self._ranks.world)]
         own = shares[self._ranks.rank]
         spare = [[min(lanes, key=lambda lane: lane.length)]] * (max(map(len, shares)) - len(own))
-        return Work(own + spare, len(own), sum(lane.credited for lane in lanes), len(groups))
+        size = MinibatchSize(sum(lane.credited for lane in lanes), sum(len(lane.sample_lengths) for lane in lanes))
+        return Work(own + spare, len(own), size, len(groups))
 
     @torch.no_grad()
     def _proximal(self, work: Work) -> list[Tensor]:
@@ -137,64 +144,58 @@ class Learner:
 
     def _step(self, index: int, work: Work, proximal: list[Tensor] | None) -> StepDone:
         started, rate = time.monotonic(), self._engine.learning_rate
-        sums, largest, finite = [0.0] * 6, 0.0, True
+        aggregation = self._objective.aggregation
+        tally = Tally()
+        skipped: Skipped | None = None
+        scale = self._ranks.world / aggregation.divisor(work.size)
         for at, lanes in enumerate(work.batches):
-            batch = make_batch(lanes, self._ranks.device)
+            batch, last = make_batch(lanes, self._ranks.device), at == len(work.batches) - 1
             terms = self._token_loss(batch, None if proximal is None else proximal[at])
-            share = self._ranks.world / work.tokens if at < work.real else 0.0
-            loss = terms.loss_N.sum() * share
-            if not torch.isfinite(loss):
-                finite, loss = False, loss * torch.nan  # so that every ZeRO stage sees it in the gradient and skips
-            self._engine.backward(loss, last=at == len(work.batches) - 1)
+            part = aggregation.part(terms.loss_N, batch.sequences)
             if at < work.real:
-                sums = [a + b for a, b in zip(sums, _sums(terms), strict=True)]
-                largest = max(largest, float(terms.importance_N.max()))
+                tally.add(terms, part, batch.off_policy_N)
+            loss = part * (scale if at < work.real else 0.0)
+            if not torch.isfinite(loss):
+                skipped = NON_FINITE
+            if last and tally.gap_mean(self._ranks) > self._config.max_logprob_gap:
+                skipped = skipped or LOGPROB_GAP
+            if skipped:
+                loss = loss * torch.nan  # so that every ZeRO stage sees it in the gradient, and skips
+            self._engine.backward(loss, last=last)
         norm = self._engine.step()
-        done = self._report(index, work, sums, largest, norm if finite else None, time.monotonic() - started)
+        if norm is None:
+            skipped = skipped or NON_FINITE
+        done = self._report(index, work, tally, norm, skipped, time.monotonic() - started)
         self._scalars.step(done, self._engine.steps, rate)
         return done
 
     def _token_loss(self, batch: Batch, proximal_N: Tensor | None) -> TokenLoss:
-        config = self._config
-        reference_N = None
-        if self._reference is not None:
-            with torch.no_grad():
-                reference_N = self._reference(batch)
-        return token_loss(
-            self._engine.logprobs(batch),
-            batch.behaviour_logprobs_N,
-            batch.advantages_N,
-            proximal_N=proximal_N,
-            reference_N=reference_N,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            importance_cap=config.importance_cap,
-            kl_coef=config.kl_coef,
+        reference_N = None if self._reference is None else self._reference.logprobs(batch)
+        return self._objective(
+            Tokens(
+                logprobs_N=self._engine.logprobs(batch),
+                behaviour_N=batch.behaviour_logprobs_N,
+                advantages_N=batch.advantages_N,
+                sequences=batch.sequences,
+                proximal_N=proximal_N,
+                reference_N=reference_N,
+                off_policy_N=batch.off_policy_N,
+            )
         )
 
     def _report(
-        self, index: int, work: Work, sums: list[float], largest: float, norm: float | None, seconds: float
+        self, index: int, work: Work, tally: Tally, norm: float | None, skipped: Skipped | None, seconds: float
     ) -> StepDone:
-        """Means over the mini-batch, on all ranks. A skipped step has no figures: NaN would not survive JSON."""
-        totals = self._ranks.reduce(sums)
-        largest = self._ranks.reduce([largest], dist.ReduceOp.MAX)[0]
-        if norm is None:
-            totals, largest = [0.0] * len(totals), 0.0
-        loss, kl, clipped, weight, weight_squared, gap = (total / work.tokens for total in totals)
+        """Of the mini-batch, on all ranks. A step that was not finite has no figures."""
+        figures = tally.figures(work.size.tokens, self._objective.aggregation.divisor(work.size), self._ranks)
         return StepDone(
             minibatch=index,
             groups=work.groups,
-            tokens=work.tokens,
-            loss=loss,
-            kl=kl,
+            tokens=work.size.tokens,
             grad_norm=norm or 0.0,
-            clip_share=clipped,
-            importance_mean=weight,
-            importance_max=largest,
-            effective_sample_share=weight * weight / weight_squared if weight_squared > 0 else 0.0,
-            logprob_gap_mean=gap,
             seconds=seconds,
-            skipped="non_finite" if norm is None else None,
+            skipped=skipped,
+            **asdict(NOTHING if skipped == NON_FINITE else figures),
         )
 
     # The checkpoint
@@ -222,11 +223,3 @@ class Learner:
     def _peak_rss_mb(self) -> float:
         """Of all ranks together."""
         return self._ranks.reduce([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024])[0]
-
-
-def _sums(terms: TokenLoss) -> list[float]:
-    """Of one micro-batch: loss, kl, clipped, w, w², |learner - behaviour|."""
-    weight_N = terms.importance_N.double()
-    gap_N = weight_N.log().abs()
-    columns = (terms.loss_N.detach(), terms.kl_N, terms.clipped_N, weight_N, weight_N.square(), gap_N)
-    return [float(column.double().sum()) for column in columns]

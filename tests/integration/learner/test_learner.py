@@ -81,6 +81,9 @@ def test_scalars_reach_tensorboard(trained: Trained, config: LearnerConfig) -> N
     assert [event.step for event in board.Scalars("train/loss")][:3] == [1, 2, 3]
     assert board.Scalars("round/reward")[0].value == 0.5
     assert board.Scalars("round/reward")[0].step == 1
+    for name in ("logprob_gap_mean", "logprob_gap_max", "effective_sample_share"):
+        assert board.Scalars(f"train/{name}")[0].value > 0
+        assert board.Scalars(f"round/{name}")[0].value > 0
 
 
 def test_other_base_than_in_memory_is_loaded(trained: Trained, tmp_path: Path) -> None:
@@ -128,6 +131,39 @@ def test_non_finite_step_changes_nothing(trained: Trained, tmp_path: Path) -> No
     assert isinstance(done, RoundDone), done
     assert [step.skipped for step in steps] == [None, "non_finite", None]
     assert distance(with_it.target, trained.first) == 0
+
+
+def apart(groups: list[TrainGroup], nats: float) -> list[TrainGroup]:
+    """As if the engine had computed other logprobs than the learner does."""
+    return [
+        group.model_copy(
+            update={
+                "samples": [
+                    sample.model_copy(update={"behaviour_logprobs": [p - nats for p in sample.behaviour_logprobs]})
+                    for sample in group.samples
+                ]
+            }
+        )
+        for group in groups
+    ]
+
+
+def test_engine_and_learner_too_far_apart_change_nothing(trained: Trained, tmp_path: Path) -> None:
+    """Refused between two others, with the gap that it was refused for; too old experience is not held to it."""
+    old = [group.model_copy(update={"off_policy": True}) for group in apart(groups(4), 3.0)]
+    request = TrainRequest(
+        base=BASE, target=ref(tmp_path, 1, "a"), minibatches=[groups(1), apart(groups(4), 3.0), groups(2)]
+    )
+    steps, done = trained.driver.train(request)
+    stale, _ = trained.driver.train(TrainRequest(base=BASE, target=ref(tmp_path / "b", 1, "b"), minibatches=[old]))
+
+    assert isinstance(done, RoundDone), done
+    assert [step.skipped for step in steps] == [None, "logprob_gap", None]
+    assert 2.5 < steps[1].logprob_gap_mean < steps[1].logprob_gap_max < 4.5
+    assert 0 < steps[0].logprob_gap_mean < steps[0].logprob_gap_max < 1
+    assert distance(request.target, trained.first) == 0
+    assert [(step.skipped, step.logprob_gap_mean) for step in stale] == [(None, 0.0)]
+    assert stale[0].grad_norm > 0
 
 
 @pytest.mark.parametrize(

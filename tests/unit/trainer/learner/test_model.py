@@ -128,6 +128,19 @@ def test_chunked_head_gives_the_same_values_and_gradients(
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-5)
 
 
+def test_batch_knows_samples_and_which_are_too_old() -> None:
+    sample = TrainSample(token_ids=[4, 9, 2], behaviour_logprobs=[-1.0] * 3, credited_tokens=2, advantage=1.0)
+    new = TrainGroup(group_id="new", prompt_token_ids=[3, 8], temperature=0.7, samples=[sample] * 2)
+    old = new.model_copy(update={"group_id": "old", "samples": [sample], "off_policy": True})
+
+    batch = make_batch(plan_lanes([new, old], 100), CPU)
+
+    assert batch.sequences.index_N.tolist() == [0, 0, 1, 1, 2, 2]
+    assert batch.off_policy_N is not None
+    assert batch.off_policy_N.tolist() == [False] * 4 + [True] * 2
+    assert make_batch(plan_lanes([new], 100), CPU).off_policy_N is None
+
+
 def test_mask_by_hand() -> None:
     """Prompt of two, samples of one and two tokens, one padding position."""
     mask = attention_mask(torch.tensor([[0, 0, 1, 2, 2, -1]]))

@@ -35,6 +35,7 @@ def test_lane_runs_only_what_the_loss_needs() -> None:
     assert lane.behaviour_logprobs == [-11.0, -12.0, -13.0, -21.0]
     assert lane.advantages == [0.5, 0.5, 0.5, -2.0]
     assert lane.temperatures == [0.5] * 4
+    assert lane.sample_lengths == [3, 1]
 
 
 def test_positions_restart_for_each_sample() -> None:

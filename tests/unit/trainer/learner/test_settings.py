@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformers import Qwen2Config
 from services.trainer.learner.engine import deepspeed_config
 from services.trainer.learner.model import base_folder, load_model
 from services.trainer.learner_api import LearnerConfig
+from services.trainer.settings import TrainerSettings
 from shared.kit.errors import SettingsError
 
 
@@ -55,3 +57,20 @@ def test_started_by_hand_it_says_who_starts_it() -> None:
 def test_package_and_packing_are_torch_free() -> None:
     code = "import sys, services.trainer.learner.packing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_every_setting_of_the_learner_reaches_it() -> None:
+    told = {"loss": "clip", "importance": "geometric_mask", "kl_estimator": "k2", "aggregation": "dr_grpo"}
+    figures = {"max_completion_tokens": 32, "max_logprob_gap": math.inf, "stale_importance_cap": 0.9}
+    config = TrainerSettings.model_validate(told | figures).learner_config()
+
+    again = LearnerConfig.model_validate_json(config.model_dump_json())
+    assert again.model_dump(include={*told, *figures}) == told | figures
+
+
+def test_defaults_are_the_same_on_both_sides() -> None:
+    """A learner that is built without the trainer (tests, benchmarks) learns as the service does, but for its rate."""
+    config = TrainerSettings().learner_config().model_dump()
+    plain = LearnerConfig(model_path=config["model_path"]).model_dump()
+    differing = {name for name in plain if plain[name] != config[name]}
+    assert differing == {"learning_rate", "tensorboard_dir", "threads"}
