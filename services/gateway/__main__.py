@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from services.gateway.app import create_app
 from services.gateway.server import GracefulServer
 from services.gateway.settings import GatewaySettings
+from shared.kit.collector import spare_collector
 from shared.kit.errors import SettingsError
 from shared.kit.logging import configure_logging
 
@@ -24,7 +25,9 @@ def main() -> int:
         configure_logging("gateway", settings.log_level, settings.log_format)
         listener = _listen(settings.gateway_host, settings.gateway_port)
         with listener:
-            GracefulServer(create_app(settings), settings).run(sockets=[listener])
+            server = GracefulServer(create_app(settings), settings)
+            spare_collector()
+            server.run(sockets=[listener])
     except SettingsError as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2

@@ -31,6 +31,7 @@ class GracefulServer(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=settings.shutdown_grace_s,
         )
         super().__init__(config)

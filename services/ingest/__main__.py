@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import signal
 import socket
 import sys
@@ -17,6 +16,7 @@ from services.ingest.app import create_app
 from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings, load_settings
 from shared.db.engine import async_sessions, make_async_engine
+from shared.kit.collector import spare_collector
 from shared.kit.errors import SettingsError, TemporaryError
 from shared.kit.logging import configure_logging
 from shared.streams import RedisStreams
@@ -32,7 +32,7 @@ def main() -> int:
         configure_logging("ingest", settings.log_level, settings.log_format)
         asyncio.run(_check(settings))
         app = create_app(settings)
-        _spare_collector()
+        spare_collector()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again once it has shut down
         with _listen(settings) as listener:
             log.info("ingest listens", host=settings.ingest_host, port=settings.ingest_port)
@@ -52,13 +52,6 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     return 0
-
-
-def _spare_collector() -> None:
-    """What is loaded by now stays for good: the garbage collector need not look through it again and again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
 
 
 def _listen(settings: IngestSettings) -> socket.socket:
