@@ -67,6 +67,28 @@ def test_rewards_that_were_given_before_they_had_names_stay(postgres_server: Emb
     engine.dispose()
 
 
+def test_experience_outlives_its_outcome_from_0007_on(postgres_server: EmbeddedPostgres) -> None:
+    """Going back deletes the experience that has none any more, and keeps the rest."""
+    postgres_server.create_database("forgetting")
+    url = postgres_server.url("forgetting")
+    upgrade(url, "0007")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE outcomes DROP CONSTRAINT outcomes_generation_id_fkey"))
+        connection.execute(text(OLD_OUTCOME))
+        for outcome in ("o", "gone"):
+            connection.execute(text(EXPERIENCE), {"outcome": outcome})
+    downgrade(url, "0005")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT outcome_id FROM experience")).scalars().all() == ["o"]
+    upgrade(url, "0007")
+    engine.dispose()
+
+
+EXPERIENCE = """
+    INSERT INTO experience (experience_id, outcome_id, generation_id, project_id, key_id, policy_version, label, reward,
+        feedback_at)
+    VALUES ('exp-' || :outcome, :outcome, 'g', 'p', 'k', 1, 'accepted', 0.75, now())"""
 OLD_OUTCOME = """
     INSERT INTO outcomes (outcome_id, generation_id, key_id, project_id, client_completion_id, state, shown_text,
         credited_tokens, first_event_at, last_event_at, reward)
