@@ -71,5 +71,5 @@ class PrivacySettings(ServiceSettings):
 
     def keeps_secrets_of(self, project_id: str) -> bool:
         """Whether this project's secrets are stored as they came."""
-        named = {name.strip() for name in self.keep_secrets_of.split(",")}
+        named = {name.strip() for name in self.keep_secrets_of.split(",")} - {""}
         return project_id in named or ALL_PROJECTS in named
