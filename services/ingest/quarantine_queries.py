@@ -21,7 +21,7 @@ _PATTERNS = text(
         SELECT o.key_id, o.first_event_at, o.state = 'accepted' AS accepted,
                extract(epoch FROM o.first_event_at - g.created_at) - g.total_s AS reaction_s,
                (SELECT min(e.display_ms) FROM feedback_events e
-                WHERE e.outcome_id = o.outcome_id AND e.kind = 'select') AS told_ms
+                WHERE e.outcome_id = o.outcome_id AND e.accepted AND e.kind IN ('select', 'feedback')) AS told_ms
         FROM outcomes o
         JOIN generations g ON g.generation_id = o.generation_id
         LEFT JOIN quarantined_keys q ON q.key_id = o.key_id
