@@ -6,10 +6,11 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from services.trainer.learner_api import StepDone
+from services.trainer.learner_api import LOGPROB_GAP, NON_FINITE, StepDone
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+DONE = "done"
 _VERSIONS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 
 
@@ -24,18 +25,27 @@ class TrainerMetrics:
         """Ticks by outcome."""
         self.rounds = counter("rounds", "Rounds by outcome (committed, empty, failed).", ["outcome"])
         """`committed` made a checkpoint; `empty` only put experience aside."""
-        self.failures_in_row = gauge("failures_in_row", "Failed rounds since the last committed one.")
+        self.failures_in_row = gauge(
+            "failures_in_row", "Rounds in a row that failed, or in which no step changed anything."
+        )
         """Above zero for long: look at the learner's log."""
-        self.minibatches = counter("minibatches", "Optimiser steps by outcome (done, skipped).", ["outcome"])
-        """Skipped: the step was not finite and changed nothing."""
+        self.minibatches = counter(
+            "minibatches", "Optimiser steps by outcome (done, non_finite, logprob_gap).", ["outcome"]
+        )
+        """All but `done` changed nothing, and are worth an alert."""
+        for outcome in (DONE, NON_FINITE, LOGPROB_GAP):
+            self.minibatches.labels(outcome=outcome)  # there from the start, or the first one is no increase
+        self.held_back = counter("held_back", "Experience that is tried again: its mini-batch was not finite.")
+        """Each time counts."""
         self.experience = counter(
             "experience",
-            "Experience by what became of it (trained, stale, no_signal, invalid, non_finite, duplicate, dead).",
+            "Experience by what became of it (trained, trained_stale, stale, no_signal, invalid, logprob_gap, "
+            "duplicate, dead).",
             ["disposition"],
         )
         """All that left the stream."""
-        self.redelivered = counter("redelivered", "Entries that were claimed again after a crash.")
-        """Claimed more than once."""
+        self.redelivered = counter("redelivered", "Entries that were claimed again.")
+        """After a crash, or because they were held back."""
         self.stream_lag = gauge("stream_lag", "Experience that is not acknowledged yet.")
         """Length of the stream."""
         self.staleness = histogram("staleness_versions", "Versions between sampling and training.", buckets=_VERSIONS)
@@ -68,7 +78,7 @@ class TrainerMetrics:
         """0 to 1."""
         self.loss = gauge("loss", "Policy loss of the last step.")
         """Mean over credited tokens."""
-        self.kl = gauge("kl", "k3 estimate of the KL to the reference, last step.")
+        self.kl = gauge("kl", "Estimate of the KL to the reference, last step.")
         """Nats per token."""
         self.kl_spread = histogram("kl_nats", "KL per step.", buckets=(1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1, 3))
         """Distribution over steps."""
@@ -90,8 +100,12 @@ class TrainerMetrics:
         """Distribution over steps."""
         self.effective_sample_share = gauge("effective_sample_share", "(Σw)²/(nΣw²) of the last step.")
         """1 when all importance weights are equal."""
+        self.masked_share = gauge("masked_share", "Share of tokens whose importance weight was 0, last step.")
+        """0 to 1; above 0 with `importance=…_mask` alone."""
         self.logprob_gap = gauge("logprob_gap_mean", "Mean |learner − engine| logprob of the last step.")
-        """How far the learner's numbers are from the engine's."""
+        """Nats; how far the learner's numbers are from the engine's. Also of steps that were refused for it."""
+        self.logprob_gap_max = gauge("logprob_gap_max", "Largest |learner − engine| logprob of the last step.")
+        """Nats; of one token."""
         self.tokens = counter("tokens", "Credited tokens that were trained on.")
         """Over all steps."""
         self.phase_seconds = histogram(
@@ -113,7 +127,9 @@ class TrainerMetrics:
 
     def step(self, step: StepDone) -> None:
         """Take over one step's figures."""
-        self.minibatches.labels(outcome="skipped" if step.skipped else "done").inc()
+        self.minibatches.labels(outcome=step.skipped or DONE).inc()
+        if step.skipped != NON_FINITE:
+            self._gap(step)
         if step.skipped:
             return
         self.loss.set(step.loss)
@@ -122,9 +138,13 @@ class TrainerMetrics:
         self.grad_norm.set(step.grad_norm)
         self.grad_norm_spread.observe(step.grad_norm)
         self.clip_share.set(step.clip_share)
+        self.masked_share.set(step.masked_share)
+        self.tokens.inc(step.tokens)
+
+    def _gap(self, step: StepDone) -> None:
         self.importance_mean.set(step.importance_mean)
         self.importance_max.set(step.importance_max)
         self.importance_spread.observe(step.importance_max)
         self.effective_sample_share.set(step.effective_sample_share)
         self.logprob_gap.set(step.logprob_gap_mean)
-        self.tokens.inc(step.tokens)
+        self.logprob_gap_max.set(step.logprob_gap_max)

@@ -13,11 +13,15 @@ from typing import Any
 from services.trainer import batches
 from services.trainer.batches import Plan, ScoredGroup
 from services.trainer.claims import Claim
-from services.trainer.learner_api import CheckpointRef
+from services.trainer.learner_api import LOGPROB_GAP, CheckpointRef, TrainGroup
 from services.trainer.learner_process import TrainedRound
 from services.trainer.tracker import Value
 from shared.contracts.experience import Experience
 from shared.db.models import TrainingRoundRow
+from shared.streams.protocol import Entry
+
+TRAINED_STALE = "trained_stale"
+"""Disposition of experience that is too old, trained with capped importance weights (`TABWISE_STALE=cap`)."""
 
 
 @dataclass
@@ -33,6 +37,11 @@ class Round:
     duplicates: int = 0
     """Claimed, but counted before; or twice in this claim."""
     dispositions: dict[str, str] = field(default_factory=dict)
+    """By experience id: `trained` or `trained_stale`, or why not. What is held back has none."""
+    held: set[str] = field(default_factory=set)
+    """Experience ids whose mini-batch was not finite: neither counted nor acknowledged."""
+    off_policy: set[str] = field(default_factory=set)
+    """Experience ids that are too old, and trained all the same."""
     groups: list[ScoredGroup] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     """One per mini-batch."""
@@ -45,6 +54,45 @@ class Round:
     def learnable(self) -> list[Plan]:
         """Mini-batches with something to learn."""
         return [plan for plan in self.plans if plan.groups]
+
+    @property
+    def checkpoint(self) -> CheckpointRef | None:
+        """What the round made. None where no step changed anything: a folder that says the same again is a leftover."""
+        if self.trained is None or all(step.skipped for step in self.trained.steps):
+            return None
+        return self.trained.done.target
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the learner was asked, and no step changed anything."""
+        return self.trained is not None and self.checkpoint is None
+
+    @property
+    def entry_ids(self) -> list[str]:
+        """To acknowledge: all but those of what is held back."""
+        kept = {self.entry_of(experience_id).entry_id for experience_id in self.held}
+        return [entry_id for entry_id in self.claim.entry_ids if entry_id not in kept]
+
+    def entry_of(self, experience_id: str) -> Entry:
+        """The claimed entry of a claimed experience."""
+        ids = [one.experience_id for one in self.claim.experiences]
+        return self.claim.entries[ids.index(experience_id)]
+
+    def minibatches(self) -> list[list[TrainGroup]]:
+        """For the learner, too old groups marked."""
+        return [
+            [group.model_copy(update={"off_policy": group.group_id in self.off_policy}) for group in plan.groups]
+            for plan in self.learnable
+        ]
+
+    def observations(self) -> list[tuple[str, float]]:
+        """(bucket, reward) for the tracker, which follows today's policy and counts each experience once."""
+        aside = self.held | self.off_policy
+        return [
+            (group.bucket, group.experience.reward)
+            for group in self.groups
+            if group.experience.experience_id not in aside
+        ]
 
     def staleness(self, experience: Experience) -> int:
         """Versions between the sampling of the shown completion and the base."""
@@ -68,12 +116,22 @@ class Round:
         }
 
     def settle(self) -> None:
-        """Dispositions of what went to the learner: a step that was not finite has trained nothing."""
+        """What became of the experience that went to the learner, by what its step says."""
         steps = self.trained.steps if self.trained else []
-        skipped = {step.minibatch for step in steps if step.skipped}
+        skipped = {step.minibatch: step.skipped for step in steps}
         for index, plan in enumerate(self.learnable):
-            outcome = batches.NON_FINITE if index in skipped else batches.TRAINED
-            self.dispositions |= dict.fromkeys(plan.trained, outcome)
+            if skipped.get(index) == batches.NON_FINITE:
+                self.held |= set(plan.trained)
+            else:
+                refused = skipped.get(index) == LOGPROB_GAP
+                self.dispositions |= {one: LOGPROB_GAP if refused else self._trained(one) for one in plan.trained}
+
+    def not_finite(self) -> list[list[str]]:
+        """Experience ids of each mini-batch that was not finite, after `settle`."""
+        return [plan.trained for plan in self.learnable if self.held & set(plan.trained)]
+
+    def _trained(self, experience_id: str) -> str:
+        return TRAINED_STALE if experience_id in self.off_policy else batches.TRAINED
 
     def tally(self) -> dict[str, int]:
         """Experiences by disposition."""
@@ -81,7 +139,8 @@ class Round:
 
     def row(self, committed_at: datetime) -> TrainingRoundRow:
         """For the ledger, after `settle`."""
-        target = self.trained.done.target if self.trained else None
+        target = self.checkpoint
+        tally = self.tally()
         return TrainingRoundRow(
             round_id=self.round_id,
             version=target.version if target else None,
@@ -90,7 +149,7 @@ class Round:
             started_at=self.started_at,
             committed_at=committed_at,
             minibatches=len(self.learnable),
-            trained=self.tally().get(batches.TRAINED, 0),
+            trained=tally.get(batches.TRAINED, 0) + tally.get(TRAINED_STALE, 0),
             stats=self._stats(),
         )
 

@@ -3,7 +3,7 @@
 Each experience moves the durable weights exactly once, whatever dies when:
 
     before the commit   nothing counts; the entries are redelivered, the folder (if any) is removed as a leftover and
-                        the learner goes back to the committed base
+                        the learner goes back to the committed base; so it is where no step changed anything
     after the commit    the entries are redelivered, found in `trained_experience` and acknowledged without training
 
 The commit is one transaction: the round, every experience's disposition (primary key: it counts once) and the tracker.
@@ -23,11 +23,12 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from services.trainer import batches, checkpoints, composition, repository, tracker
+from services.trainer import batches, checkpoints, repository, skipped, tracker
 from services.trainer.advantages import ESTIMATORS
-from services.trainer.batches import Limits, Plan
+from services.trainer.batches import Limits, Plan, ScoredGroup
 from services.trainer.claims import Claims, Waiting
 from services.trainer.failures import Failures
+from services.trainer.held_back import HeldBack, minibatches
 from services.trainer.learner_api import TrainRequest
 from services.trainer.learner_process import Learner, LearnerDied, RoundAbandoned, RoundRefused
 from services.trainer.metrics import TrainerMetrics
@@ -77,6 +78,7 @@ class Rounds:
         self._root = Path(settings.checkpoint_root)
         self._limits = Limits(settings.max_staleness, settings.max_row_tokens, vocabulary)
         self._waiting = Waiting(settings)
+        self._held_back = HeldBack()
         self._failures = Failures(
             pause_s=settings.trainer_tick_s, max_pause_s=settings.max_backoff_s, give_up_after=settings.max_failures
         )
@@ -105,8 +107,11 @@ class Rounds:
         except (LearnerDied, RoundRefused) as error:
             await self._failed(round_, error)
             raise
-        self._failures.cleared()
-        self._metrics.failures_in_row.set(0)
+        if round_.in_vain:
+            self._failures.failed(self._monotonic())
+        else:
+            self._failures.cleared()
+        self._metrics.failures_in_row.set(self._failures.in_row)
         return await self._finish(round_)
 
     async def _work(self, round_: Round) -> None:
@@ -149,6 +154,9 @@ class Rounds:
         for experience in round_.fresh:
             self._metrics.staleness.observe(round_.staleness(experience))
             reason = batches.triage(experience, round_.base.version, self._limits)
+            if reason == batches.STALE and self._settings.stale == "cap":
+                round_.off_policy.add(experience.experience_id)
+                reason = None
             if reason is None:
                 usable.append(experience)
             else:
@@ -165,17 +173,21 @@ class Rounds:
         """Advantages, mini-batch by mini-batch."""
         with unit_of_work(self._database) as session:
             round_.values = repository.tracker_values(session, {group.bucket for group in round_.groups})
-        estimator, size = ESTIMATORS[self._settings.advantage], self._settings.minibatch_size
-        labels = [group.experience.label for group in round_.groups]
-        round_.groups = [round_.groups[place] for place in composition.dealt(labels, size)]
-        for start in range(0, len(round_.groups), size):
-            plan = batches.plan_minibatch(round_.groups[start : start + size], estimator, round_.values)
+        estimator = ESTIMATORS[self._settings.advantage]
+        for groups in self._minibatches(round_):
+            plan = batches.plan_minibatch(groups, estimator, round_.values)
             round_.plans.append(plan)
             round_.dispositions |= dict.fromkeys(plan.no_signal, batches.NO_SIGNAL)
             self._observe(plan)
         for group in round_.groups:
             self._metrics.group_size.observe(len(group.samples))
             self._metrics.group_known.observe(len(group.known))
+
+    def _minibatches(self, round_: Round) -> list[list[ScoredGroup]]:
+        labels = [group.experience.label for group in round_.groups]
+        failures = [self._held_back.failures(group.experience.experience_id) for group in round_.groups]
+        places = minibatches(labels, failures, self._settings.minibatch_size)
+        return [[round_.groups[place] for place in batch] for batch in places]
 
     def _observe(self, plan: Plan) -> None:
         self._metrics.advantages.inc(len(plan.rewards))
@@ -187,35 +199,45 @@ class Rounds:
         return TrainRequest(
             base=round_.base,
             target=checkpoints.target_ref(round_.base, round_.round_id, self._root),
-            minibatches=[plan.groups for plan in round_.learnable],
+            minibatches=round_.minibatches(),
             scalars=round_.figures(),
         )
 
     def _commit(self, round_: Round) -> None:
         """One transaction. A conflict (somebody counted one of these) rolls all of it back."""
         round_.settle()
-        observations = [(group.bucket, group.experience.reward) for group in round_.groups]
         with unit_of_work(self._database) as session:
             repository.insert_round(session, round_.row(self._clock()))
             repository.insert_dispositions(session, round_.round_id, round_.dispositions)
             decay = self._settings.tracker_decay
-            repository.save_tracker_values(session, tracker.updated(round_.values, observations, decay))
+            repository.save_tracker_values(session, tracker.updated(round_.values, round_.observations(), decay))
 
     async def _finish(self, round_: Round) -> Outcome:
         """After the commit nothing may undo it; what fails here is done again or is done by somebody else's tick."""
         self._count(round_)
         with self._phase("ack", round_.seconds):
-            await self._claims.ack(round_.claim.entry_ids)
+            await self._claims.ack(round_.entry_ids)
+            await self._hold_back(round_)
         self._waiting.reset()
         await self._claims.length()
-        if round_.trained is None:
-            log.info("round without a checkpoint", dispositions=round_.tally())
+        if round_.checkpoint is None:
+            log.info("round without a checkpoint", dispositions=round_.tally(), held_back=len(round_.held))
             return "empty"
-        version = round_.trained.done.target.version
+        version = round_.checkpoint.version
         log.info("round committed", version=version, dispositions=round_.tally(), seconds=round_.seconds)
         self._tell_publisher()
         self._housekeep()
         return "committed"
+
+    async def _hold_back(self, round_: Round) -> None:
+        """What was not finite stays claimed for the next round; what is not finite alone becomes a dead letter."""
+        self._held_back.done(round_.dispositions)
+        for experience_ids in round_.not_finite():
+            given_up = self._held_back.failed(experience_ids)
+            self._metrics.held_back.inc(len(experience_ids) - len(given_up))
+            for experience_id in given_up:
+                await self._claims.bury(round_.entry_of(experience_id), "non_finite: its loss or gradient, also alone")
+            self._held_back.done(given_up)
 
     def _count(self, round_: Round) -> None:
         now = self._clock()
@@ -223,19 +245,23 @@ class Rounds:
             self._metrics.experience.labels(disposition=disposition).inc(count)
         self._metrics.experience.labels(disposition="duplicate").inc(round_.duplicates)
         for experience in round_.fresh:
-            if round_.dispositions[experience.experience_id] == batches.TRAINED:
+            if round_.dispositions.get(experience.experience_id) == batches.TRAINED:
                 self._metrics.feedback_age.observe((now - experience.feedback_at).total_seconds())
-        self._metrics.rounds.labels(outcome="committed" if round_.trained else "empty").inc()
+        self._metrics.rounds.labels(outcome="committed" if round_.checkpoint else "empty").inc()
         if round_.groups:
             figures = round_.figures()
             self._metrics.reward_shown.set(figures["reward/shown_mean"])
             self._metrics.reward_known.set(figures["reward/known_mean"])
             self._metrics.known_share.set(figures["group/known_share"])
             self._metrics.zero_share.set(figures["advantage/zero_share"])
+        if round_.checkpoint:
+            self._metrics.committed_version.set(round_.checkpoint.version)
         if round_.trained:
             for step in round_.trained.steps:
                 self._metrics.step(step)
-            self._metrics.committed_version.set(round_.trained.done.target.version)
+                if step.skipped:
+                    why = skipped.why(step, self._settings.max_logprob_gap)
+                    log.error("mini-batch not trained", reason=step.skipped, why=why, groups=step.groups)
             self._metrics.learner_rss_mb.set(round_.trained.done.peak_rss_mb)
 
     def _housekeep(self) -> None:

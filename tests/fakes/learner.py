@@ -20,12 +20,16 @@ from services.trainer.learner_api import (
     LEARNER_ADDRESS,
     LEARNER_AUTHKEY,
     LEARNER_CONFIG,
+    LOGPROB_GAP,
+    NON_FINITE,
     CheckpointRef,
     LearnerConfig,
     LearnerReady,
     RoundDone,
     RoundFailed,
+    Skipped,
     StepDone,
+    TrainGroup,
     TrainRequest,
 )
 from services.trainer.learner_process import LearnerDied, RoundAbandoned, RoundRefused, TrainedRound
@@ -50,6 +54,10 @@ class Faults:
     """Answer `RoundFailed` to every request with one of these groups."""
     skip_steps: list[int] = field(default_factory=list)
     """Say that these mini-batches of a round were not finite."""
+    not_finite: list[str] = field(default_factory=list)
+    """Say so of every mini-batch with one of these groups."""
+    far_apart: list[int] = field(default_factory=list)
+    """Say that these mini-batches of a round were refused for the gap between engine and learner."""
     step_s: float = 0.0
     """How long a step takes."""
     began: str | None = None
@@ -92,7 +100,8 @@ class Script:
         say(RoundDone(target=request.target, seconds=0.01, peak_rss_mb=100.0))
         return None
 
-    def _step(self, index: int, minibatch: list) -> StepDone:  # type: ignore[type-arg]
+    def _step(self, index: int, minibatch: list[TrainGroup]) -> StepDone:
+        skipped = self._skipped(index, minibatch)
         return StepDone(
             minibatch=index,
             groups=len(minibatch),
@@ -104,10 +113,17 @@ class Script:
             importance_mean=1.0,
             importance_max=1.1,
             effective_sample_share=0.99,
-            logprob_gap_mean=0.001,
+            logprob_gap_mean=1.25 if skipped == LOGPROB_GAP else 0.001,
+            logprob_gap_max=3.5 if skipped == LOGPROB_GAP else 0.01,
             seconds=0.01,
-            skipped="non_finite" if index in self.faults.skip_steps else None,
+            skipped=skipped,
         )
+
+    def _skipped(self, index: int, minibatch: list[TrainGroup]) -> Skipped | None:
+        ids = {group.group_id for group in minibatch}
+        if index in self.faults.skip_steps or ids & set(self.faults.not_finite):
+            return NON_FINITE
+        return LOGPROB_GAP if index in self.faults.far_apart else None
 
 
 class ScriptedLearner(Script):

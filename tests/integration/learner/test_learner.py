@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import time
@@ -116,16 +117,23 @@ def test_base_model_again_starts_with_a_new_optimiser(trained: Trained, tmp_path
     assert distance(again.target, trained.first) == 0
 
 
-def poisoned() -> list[TrainGroup]:
-    """One sample in the middle whose advantage is infinite in single precision."""
+INFINITE: dict[str, object] = {"advantage": 1e39}
+"""In single precision."""
+NAN: dict[str, object] = {"token_ids": [1], "behaviour_logprobs": [math.nan], "credited_tokens": 1}
+
+
+def poisoned(change: dict[str, object] = INFINITE) -> list[TrainGroup]:
+    """One sample in the middle that makes the loss infinite or not a number."""
     good = groups(4)
-    sample = good[1].samples[0].model_copy(update={"advantage": 1e39})
+    sample = good[1].samples[0].model_copy(update=change)
     return [good[0], good[1].model_copy(update={"samples": [sample, *good[1].samples[1:]]}), good[2]]
 
 
-def test_non_finite_step_changes_nothing(trained: Trained, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [INFINITE, NAN], ids=["infinite", "nan"])
+def test_non_finite_step_changes_nothing(trained: Trained, tmp_path: Path, change: dict[str, object]) -> None:
     """Skipped between two others, it leaves weights, optimiser and gradients as if it had never been."""
-    with_it = TrainRequest(base=BASE, target=ref(tmp_path, 1, "a"), minibatches=[groups(1), poisoned(), groups(2)])
+    minibatches = [groups(1), poisoned(change), groups(2)]
+    with_it = TrainRequest(base=BASE, target=ref(tmp_path, 1, "a"), minibatches=minibatches)
     steps, done = trained.driver.train(with_it)
 
     assert isinstance(done, RoundDone), done

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,9 @@ from tests.unit.trainer.factories import experience
 @pytest.fixture
 def learner(bench: Bench, tmp_path: Path) -> Iterator[LearnerProcess]:
     model = tiny_model.build(tmp_path / "model")
-    settings = bench.settings.model_copy(update={"model_path": str(model), "tensorboard_dir": str(tmp_path / "runs")})
+    changes: dict[str, Any] = {"model_path": str(model), "tensorboard_dir": str(tmp_path / "runs")}
+    changes["max_logprob_gap"] = math.inf  # the factories' logprobs are made up: 3.6 nats from this model's
+    settings = bench.settings.model_copy(update=changes)
     process = make_learner(settings, bench.metrics)
     yield process
     process.stop()

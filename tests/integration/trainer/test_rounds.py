@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from services.trainer import repository
 from services.trainer.learner_process import RoundAbandoned
@@ -100,12 +101,90 @@ async def test_no_signal_is_recorded_and_counted(bench: Bench) -> None:
     assert bench.metrics.zero_advantage._value.get() == 1
 
 
-async def test_a_step_that_was_not_finite_has_trained_nothing(bench: Bench) -> None:
+async def test_a_step_that_was_not_finite_is_tried_again_in_halves(bench: Bench) -> None:
     bench.learner.faults.skip_steps = [0]
     await bench.put(*(experience() for _ in range(8)))
-    await bench.trainer(minibatches_per_checkpoint=2).tick()
-    assert sorted(bench.dispositions().values()) == ["non_finite"] * 4 + ["trained"] * 4
+    trainer = bench.trainer(minibatches_per_checkpoint=2, max_wait_s=0)
+    assert await trainer.tick() == "committed"
+    assert list(bench.dispositions().values()) == ["trained"] * 4
     assert bench.rounds()[0].trained == 4
+    assert await bench.streams.length(STREAM_EXPERIENCE) == 4
+    bench.learner.faults.skip_steps = []
+    assert await trainer.tick() == "committed"
+    assert [len(minibatch) for minibatch in bench.learner.requests[1].minibatches] == [2, 2]
+    assert list(bench.dispositions().values()) == ["trained"] * 8
+    assert await bench.streams.length(STREAM_EXPERIENCE) == 0
+    assert bench.metrics.held_back._value.get() == 4
+    assert bench.metrics.minibatches.labels(outcome="non_finite")._value.get() == 1
+    assert trainer._held_back._failures == {}
+
+
+async def test_what_is_not_finite_alone_becomes_a_dead_letter_and_can_come_back(bench: Bench) -> None:
+    batch = [experience(accepted=index % 2 == 0) for index in range(4)]
+    culprit = batch[2]
+    bench.learner.faults.not_finite = [culprit.experience_id]
+    await bench.put(*batch)
+    trainer = bench.trainer(max_wait_s=0)
+    for _ in range(20):
+        bench.now_s += 100
+        await trainer.tick()
+    others = {one.experience_id: "trained" for one in batch if one is not culprit}
+    assert bench.dispositions() == others
+    [letter] = await bench.streams.dead_letters(STREAM_EXPERIENCE)
+    assert letter.reason.startswith("non_finite")
+    assert await bench.streams.length(STREAM_EXPERIENCE) == 0
+    bench.learner.faults.not_finite = []
+    assert await bench.streams.requeue(STREAM_EXPERIENCE, letter.entry_id)
+    assert await trainer.tick() == "committed"
+    assert bench.dispositions() == others | {culprit.experience_id: "trained"}
+
+
+async def test_a_round_that_changed_nothing_makes_no_version_and_pauses(bench: Bench) -> None:
+    bench.learner.faults.skip_steps = [0]
+    await bench.put(*(experience() for _ in range(4)))
+    trainer = bench.trainer(tracker_decay=1.0, max_wait_s=0)
+    assert await trainer.tick() == "empty"
+    assert (bench.rounds()[0].version, bench.dispositions(), bench.told) == (None, {}, 0)
+    assert bench.metrics.failures_in_row._value.get() == 1
+    assert await trainer.tick() == "idle"
+    bench.now_s += 100
+    bench.learner.faults.skip_steps = []
+    while await trainer.tick() != "idle":
+        pass
+    assert list(bench.dispositions().values()) == ["trained"] * 4
+    assert bench.rounds()[1].version == 1
+    assert bench.learner.requests[1].base.version == 0
+    with unit_of_work(bench.database) as session:
+        [value] = repository.tracker_values(session, ["acme/python/32"]).values()
+    assert value.weight == 4.0  # each reward once
+
+
+async def test_engine_and_learner_too_far_apart_is_put_aside_and_said(bench: Bench) -> None:
+    bench.learner.faults.far_apart = [0]
+    await bench.put(*(experience() for _ in range(8)))
+    with capture_logs() as logs:
+        assert await bench.trainer(minibatches_per_checkpoint=2).tick() == "committed"
+    assert sorted(bench.dispositions().values()) == ["logprob_gap"] * 4 + ["trained"] * 4
+    assert await bench.streams.length(STREAM_EXPERIENCE) == 0
+    assert bench.metrics.minibatches.labels(outcome="logprob_gap")._value.get() == 1
+    assert bench.metrics.experience.labels(disposition="logprob_gap")._value.get() == 4
+    [said] = [line for line in logs if line["event"] == "mini-batch not trained"]
+    assert "differ by 1.25 nats a token (at most 3.5), more than TABWISE_MAX_LOGPROB_GAP=0.5" in said["why"]
+
+
+async def test_too_old_experience_is_trained_off_policy_where_that_is_wanted(bench: Bench) -> None:
+    for _ in range(3):
+        await bench.put(*(experience() for _ in range(4)))
+        await bench.trainer().tick()
+    old, new = experience(version=0), experience(version=3)
+    await bench.put(old, new)
+    assert await bench.trainer(max_wait_s=0, stale="cap").tick() == "committed"
+    dispositions = bench.dispositions()
+    assert (dispositions[old.experience_id], dispositions[new.experience_id]) == ("trained_stale", "trained")
+    marked = {group.group_id: group.off_policy for group in bench.learner.requests[-1].minibatches[0]}
+    assert marked == {old.experience_id: True, new.experience_id: False}
+    assert bench.rounds()[-1].trained == 2
+    assert bench.metrics.experience.labels(disposition="trained_stale")._value.get() == 1
 
 
 async def test_poison_goes_to_the_dead_letters(bench: Bench) -> None:
