@@ -24,6 +24,7 @@ from services.ingest.resending import Resending
 from services.ingest.resolver import Resolver
 from services.ingest.retention import Retention
 from services.ingest.routes import FEEDBACK_ROUTES, Ingest, event_endpoints, make_router
+from services.ingest.routes_feedback import FEEDBACK, feedback_endpoint, make_feedback_router
 from services.ingest.settings import IngestSettings
 from services.ingest.settling import Settling
 from services.ingest.worker import Loop, is_temporary, run_all
@@ -76,12 +77,13 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
     install_error_handlers(app)
     keys = KeyRing.open(settings.api_keys, settings.keys_file, on_file_error=metrics.keys_file_errors.inc)
     ingest = Ingest(settings, keys, sessions, metrics, clock, writer)
-    endpoints = event_endpoints(ingest)
+    endpoints = event_endpoints(ingest) | {FEEDBACK: feedback_endpoint(ingest)}
     app.include_router(make_router(ingest, endpoints))
+    app.include_router(make_feedback_router(endpoints[FEEDBACK]))
     install_probes(app, metrics.registry, lambda: check_ledger(sessions))
     app.add_middleware(Door, endpoints=endpoints)
     app.add_middleware(BodyLimit, max_bytes=settings.ingest_max_body_bytes)
-    app.add_middleware(CountAnswers, metrics=metrics, routes=FEEDBACK_ROUTES)
+    app.add_middleware(CountAnswers, metrics=metrics, routes=FEEDBACK_ROUTES | {FEEDBACK})
     return app
 
 

@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import get_args
 
 from services.ingest.joining import Joined
+from services.ingest.languages import UNKNOWN, language_at
 from services.ingest.outcomes import Change, Part, State, Verdict, Word, after_event
 from services.ingest.shown import credited_tokens_of_part, first_part
+from services.ingest.told import accepted_chars, final_text, named_language
 from shared.db.models import FeedbackEventRow, OutcomeRow
 from shared.keys import DEFAULT_PROJECT
 
@@ -47,6 +49,7 @@ def new_outcome(event: FeedbackEventRow, joined: Joined, state: State) -> Outcom
     )
     set_state(row, state)
     set_shown(row, event, joined)
+    set_told(row, event, joined)
     return row
 
 
@@ -64,8 +67,19 @@ def set_shown(row: OutcomeRow, event: FeedbackEventRow, joined: Joined) -> None:
     if part is None:
         row.shown_text, row.credited_tokens = generation.text, joined.credited_tokens
     else:
-        row.shown_text = first_part(generation.text, part)
+        chars = accepted_chars(event)
+        row.shown_text = generation.text[:chars] if part == "chars" else first_part(generation.text, part)
         row.credited_tokens = credited_tokens_of_part(generation, row.shown_text)
+
+
+def set_told(row: OutcomeRow, event: FeedbackEventRow, joined: Joined | None) -> None:
+    """Write what an event says besides its verdict, while the outcome is open."""
+    if row.language in (None, UNKNOWN):
+        prompt = joined.candidate.prompt if joined else ""
+        row.language = language_at(named_language(event), event.filepath, prompt)
+    text = final_text(event)
+    if text is not None and row.resolved_at is None:
+        row.reference_kind, row.reference_text = "edited", text
 
 
 def mark_joined(event: FeedbackEventRow, outcome: OutcomeRow) -> None:
@@ -84,9 +98,13 @@ def part_of(stored: str | None) -> Part | None:
 
 def _state(row: OutcomeRow) -> State:
     verdict: Verdict = next(known for known in get_args(Verdict) if known == row.state)
-    return State(verdict, row.resolves_at, part_of(row.accepted_part), row.resolved_at is not None)
+    part = part_of(row.accepted_part)
+    chars = len(row.shown_text) if part == "chars" else 0
+    return State(verdict, row.resolves_at, part, row.resolved_at is not None, chars)
 
 
 def _word(event: FeedbackEventRow) -> Word:
     verdict: Verdict = "shown" if event.accepted is None else "accepted" if event.accepted else "rejected"
-    return Word(verdict, event.received_at, event.choice_index, part_of(event.select_kind))
+    part = part_of(event.select_kind)
+    chars = accepted_chars(event) if part == "chars" else 0
+    return Word(verdict, event.received_at, event.choice_index, part, chars)

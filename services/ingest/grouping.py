@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit
 
 from services.ingest.evidence import Evidence, visible_chars
+from services.ingest.languages import language_of
 from services.ingest.outcomes import Part
 from services.ingest.rewards import RewardWeights, reward_of
 from services.ingest.secrets import has_mark
@@ -16,17 +15,6 @@ from services.ingest.settled import typed_out
 from services.ingest.shown import Fit, Span, credited_tokens, locate
 from shared.contracts.experience import Experience, Label, Reference, Sample
 from shared.contracts.generation import Generation
-
-LANGUAGES = {
-    "py": "python", "pyi": "python", "ipynb": "python", "js": "javascript", "mjs": "javascript", "cjs": "javascript",
-    "jsx": "javascript", "ts": "typescript", "tsx": "typescript", "java": "java", "kt": "kotlin", "scala": "scala",
-    "go": "go", "rs": "rust", "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "cxx": "cpp", "hpp": "cpp",
-    "cs": "csharp", "rb": "ruby", "php": "php", "swift": "swift", "lua": "lua", "r": "r", "jl": "julia",
-    "sh": "shell", "bash": "shell", "zsh": "shell", "sql": "sql", "html": "html", "css": "css", "scss": "css",
-    "vue": "vue", "svelte": "svelte", "md": "markdown", "yaml": "yaml", "yml": "yaml", "toml": "toml",
-    "json": "json", "xml": "xml", "dart": "dart", "ex": "elixir", "exs": "elixir", "hs": "haskell", "tf": "terraform",
-}  # fmt: skip
-"""File extension → language, lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +35,10 @@ class Display:
     """Another display of the same sample went to the trainer."""
     accepted_part: Part | None = None
     """Only this much was accepted; `shown_text` is that part."""
+    language: str | None = None
+    """Where it is known otherwise than by the file's name."""
+    final_text: str | None = None
+    """What stands in the place in the end, as the client told."""
     shown_again: bool = False
     """The same sample was displayed again later: what became of that says more."""
     quarantined: bool = False
@@ -80,13 +72,6 @@ def experience_id(outcome_id: str) -> str:
     return f"exp-{outcome_id}"
 
 
-def language_of(filepath: str) -> str:
-    """From the extension of a path or file URI; `unknown` where it says nothing."""
-    path = unquote(urlsplit(filepath).path) if filepath.startswith("file:") else filepath
-    name = PurePosixPath(path.replace("\\", "/")).name
-    return LANGUAGES.get(name.rpartition(".")[2].lower(), "unknown") if "." in name else "unknown"
-
-
 def resolve(
     display: Display, generation: Generation, siblings: Sequence[Generation], weights: RewardWeights
 ) -> Resolution:
@@ -97,7 +82,7 @@ def resolve(
         generation_id=generation.generation_id,
         project_id=display.project_id,
         key_id=generation.key_id,
-        language=language_of(display.filepath),
+        language=display.language or language_of(display.filepath),
         feedback_at=display.first_event_at,
         prompt=generation.prompt,
         prompt_token_ids=generation.prompt_token_ids,
@@ -154,6 +139,8 @@ def _text_in_place(generation: Generation, display: Display, span: Span | None) 
 
 
 def _reference(generation: Generation, display: Display, span: Span | None) -> Reference | None:
+    if display.final_text and display.final_text.strip():
+        return None if has_mark(display.final_text) else Reference(kind="edited", text=display.final_text)
     if display.accepted_part is not None and not _is_rest_of_line(display):
         return None  # siblings are compared by lines: less than one tells nothing about them
     if display.label == "accepted" and not display.settled:

@@ -20,10 +20,12 @@ from services.ingest.displays import (
     new_outcome,
     set_shown,
     set_state,
+    set_told,
 )
 from services.ingest.joining import (
     NO_GENERATION,
     NOTHING_SHOWN,
+    TEXT_DIFFERS,
     Ambiguous,
     Candidate,
     Joined,
@@ -37,6 +39,7 @@ from services.ingest.metrics import IngestMetrics
 from services.ingest.outcomes import Change
 from services.ingest.repository import Repository
 from services.ingest.settings import IngestSettings
+from services.ingest.told import measure_part
 from shared.contracts.names import STREAM_GENERATIONS
 from shared.db.models import FeedbackEventRow
 from shared.kit.clock import Clock, utc_now
@@ -145,7 +148,7 @@ class Joiner:
     async def _find(self, event: FeedbackEventRow, batch: _Batch) -> Match:
         candidates = batch.candidates.get(event.event_id, [])
         if event.named_generation_id is not None:
-            return match_named(candidates)
+            return measure_part(event, match_named(candidates))
         found = match(event.completion, candidates)
         if found != Unmatched(NO_GENERATION):
             return found
@@ -172,6 +175,7 @@ class Joiner:
             set_state(known[choice], state)
         if joined is not None and event.choice_index in changed and outcome.resolved_at is None:
             set_shown(outcome, event, joined)
+        set_told(outcome, event, joined)
         mark_joined(event, outcome)
         batch.changes.append(change)
 
@@ -179,7 +183,8 @@ class Joiner:
         """An event waits for its generation; longer than the grace only while the recorder lags behind."""
         age_s = (batch.now - event.received_at).total_seconds()
         over = age_s >= self._settings.join_grace_s and (batch.drained or age_s >= self._settings.join_window_s)
-        if over or reason == NOTHING_SHOWN:
+        never = reason == NOTHING_SHOWN or (reason == TEXT_DIFFERS and event.named_generation_id is not None)
+        if over or never:
             event.status, event.status_reason = "unmatched", reason
             return
         wait_s = min(LONGEST_RETRY_S, max(self._settings.poll_interval_s, age_s * RETRY_AFTER_SHARE_OF_AGE))

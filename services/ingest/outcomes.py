@@ -5,7 +5,7 @@ The best word that any event has said about a choice counts, in whatever order a
     best word so far            | state              | final
     ----------------------------|--------------------|--------------------------------------
     accepted                    | accepted           | at once
-    accepted, a line or a word  | accepted, in part  | the window after the first such event
+    accepted, a part of it      | accepted, in part  | the window after the first such event
     rejected                    | rejected           | the window after the first such event
     shown                       | shown              | never: a missing event is no reject
 
@@ -24,7 +24,8 @@ from enum import StrEnum
 from typing import Literal
 
 Verdict = Literal["shown", "rejected", "accepted"]
-Part = Literal["line", "word"]
+Part = Literal["line", "word", "chars"]
+"""How much of a completion was accepted: its first line, its first word, or so many of its first characters."""
 SETTLED = "settled"
 """The state of an outcome that no event has made: what was suggested was written there (`silent.py`)."""
 UNNAMED_CHOICE = 0
@@ -51,6 +52,8 @@ class Word:
     choice: int = UNNAMED_CHOICE
     part: Part | None = None
     """How much was accepted; None: all of it."""
+    chars: int = 0
+    """Of the part `chars`: how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class State:
     resolves_at: datetime | None
     part: Part | None = None
     resolved: bool = False
+    chars: int = 0
 
 
 States = Mapping[int, State]
@@ -71,7 +75,8 @@ _RANKS: dict[tuple[Verdict, Part | None], int] = {
     ("rejected", None): 1,
     ("accepted", "word"): 2,
     ("accepted", "line"): 3,
-    ("accepted", None): 4,
+    ("accepted", "chars"): 4,
+    ("accepted", None): 5,
 }
 
 
@@ -102,24 +107,25 @@ def _alone(word: Word, window: timedelta) -> State:
     if word.verdict == "shown":
         return State("shown", None)
     whole = word.verdict == "accepted" and word.part is None
-    return State(word.verdict, word.received_at if whole else word.received_at + window, word.part)
+    return State(word.verdict, word.received_at if whole else word.received_at + window, word.part, chars=word.chars)
 
 
 def _after(before: State | None, word: Word, alone: State) -> tuple[State, Change]:
     if before is None:
         return alone, Change.OPENED
-    better = _rank(alone) - _rank(before)
-    if better < 0 or (before.resolved and better == 0):
+    old, new = _rank(before), _rank(alone)
+    if new < old or (before.resolved and new == old):
         return before, Change.NONE
     if before.resolved:
-        return replace(before, verdict=word.verdict, part=word.part), Change.TOO_LATE
-    if better == 0:
+        return replace(before, verdict=word.verdict, part=word.part, chars=word.chars), Change.TOO_LATE
+    if new == old:
         return replace(before, resolves_at=_first(before.resolves_at, alone.resolves_at)), Change.NONE
     return alone, Change.DECIDED if before.verdict == "shown" else Change.OVERRULED
 
 
-def _rank(state: State) -> int:
-    return _RANKS[state.verdict, state.part]
+def _rank(state: State) -> tuple[int, int]:
+    """Of two parts the one with more characters is more."""
+    return _RANKS[state.verdict, state.part], state.chars
 
 
 def _first(one: datetime | None, other: datetime | None) -> datetime | None:

@@ -231,6 +231,8 @@ def _display(
         label="rejected" if row.state == "rejected" else "accepted",
         accepted_part=evidence.part,
         shown_text=row.shown_text,
+        language=row.language,
+        final_text=row.reference_text if row.reference_kind == "edited" else None,
         credited_tokens=row.credited_tokens,
         first_event_at=row.first_event_at,
         filepath=filepath,

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from starlette.requests import ClientDisconnect
 
+from services.ingest.documentation import parameter, takes
 from services.ingest.door import Endpoint
 from services.ingest.intake_queries import EventToStore
 from services.ingest.metrics import IngestMetrics
@@ -90,8 +91,8 @@ class Ingest:
         keeps_secrets = self.settings.keeps_secrets_of(project_id)
         return Caller(key.key_id, project_id, self.settings.fim_template, keeps_secrets)
 
-    async def store(self, event: FeedbackEvent) -> None:
-        """Returns once the event is committed. Raises 503 while the ledger is away or has too much to do."""
+    async def store(self, event: FeedbackEvent) -> bool:
+        """Returns once the event is committed; whether it is new. Raises 503 while the ledger is away or too busy."""
         began_s = time.perf_counter()
         try:
             new = await self.writer.store(EventToStore(event, self.clock()))
@@ -106,6 +107,7 @@ class Ingest:
             self.metrics.events.labels(event.source, event.verdict).inc()
         else:
             self.metrics.repeated.labels(event.source).inc()
+        return new
 
     async def take(self, event: FeedbackEvent | StrEnum) -> bool:
         """Store an event, or count why it is ignored; whether it was stored."""
@@ -117,11 +119,12 @@ class Ingest:
 
     async def stats(self, project_id: str) -> Stats:
         """The project's figures. Raises 503 while the ledger is away."""
-        async with self._ledger() as session:
+        async with self.ledger() as session:
             return await read_stats(session, project_id)
 
     @asynccontextmanager
-    async def _ledger(self) -> AsyncIterator[AsyncSession]:
+    async def ledger(self) -> AsyncIterator[AsyncSession]:
+        """To read from. Raises 503 while it is away."""
         try:
             async with asyncio.timeout(self.settings.ingest_commit_timeout_s), self.sessions() as session:
                 yield session
@@ -149,19 +152,19 @@ def event_endpoints(ingest: Ingest) -> dict[str, Endpoint]:
     async def submit(request: Request) -> Response:
         """One accept or reject from RLinf's modified Continue. 200: it is durable."""
         caller = ingest.caller_of(request)
-        await ingest.store(rlinf.parse(await _object(request), caller))
+        await ingest.store(rlinf.parse(await object_of(request), caller))
         return submitted
 
     async def continue_event(request: Request) -> Response:
         """One event of stock Continue's dev data. 204: it is durable, or of a kind that says nothing (ignored)."""
         caller = ingest.caller_of(request)
-        await ingest.take(continue_.parse(await _object(request), caller))
+        await ingest.take(continue_.parse(await object_of(request), caller))
         return nothing
 
     async def tabby_event(request: Request) -> Response:
         """One view, select or dismiss of a Tabby plugin. 200: it is durable. 204: of another type (ignored)."""
         caller = ingest.caller_of(request)
-        event = tabby.parse(await _object(request), request.query_params.get("select_kind"), caller)
+        event = tabby.parse(await object_of(request), request.query_params.get("select_kind"), caller)
         return empty if await ingest.take(event) else nothing
 
     return {SUBMIT: submit, CONTINUE: continue_event, TABBY: tabby_event}
@@ -172,20 +175,20 @@ def make_router(ingest: Ingest, endpoints: Mapping[str, Endpoint]) -> APIRouter:
     router = APIRouter(responses=ERRORS)
     ignored: dict[int | str, dict[str, Any]] = {204: {"description": "An event of another type: taken and ignored"}}
     post = partial(router.add_api_route, methods=["POST"])
-    post(SUBMIT, endpoints[SUBMIT], response_model=rlinf.RlinfAnswer, openapi_extra=_takes(rlinf.RlinfEvent))
+    post(SUBMIT, endpoints[SUBMIT], response_model=rlinf.RlinfAnswer, openapi_extra=takes(rlinf.RlinfEvent))
     post(
         CONTINUE,
         endpoints[CONTINUE],
         status_code=204,
         response_class=Response,
-        openapi_extra=_takes(continue_.ContinueEvent),
+        openapi_extra=takes(continue_.ContinueEvent),
     )
     post(
         TABBY,
         endpoints[TABBY],
         response_class=Response,
         responses=ignored,
-        openapi_extra=_takes(tabby.TabbyEvent, _parameter("query", "select_kind")),
+        openapi_extra=takes(tabby.TabbyEvent, parameters=(parameter("query", "select_kind"),)),
     )
 
     @router.get("/v1/stats")
@@ -199,27 +202,9 @@ def make_router(ingest: Ingest, endpoints: Mapping[str, Endpoint]) -> APIRouter:
     return router
 
 
-async def _object(request: Request) -> dict[str, Any]:
+async def object_of(request: Request) -> dict[str, Any]:
+    """The JSON object of a request's body. Raises a 400 where it is none."""
     try:
         return read_object(await request.body())
     except ClientDisconnect:
         raise ApiError(400, "client_disconnected", "the body did not arrive whole") from None
-
-
-def _takes(model: type[BaseModel], *parameters: dict[str, Any]) -> dict[str, Any]:
-    """Body and parameters in the API documentation; the route itself reads them. Nested models are put in place."""
-    schema = model.model_json_schema()
-    nested = schema.pop("$defs", {})
-    for name, field in schema["properties"].items():
-        if "$ref" in field:
-            schema["properties"][name] = nested[field["$ref"].rpartition("/")[2]]
-    headers = [_parameter("header", name) for name in ("authorization", "api-key", "x-project-id")]
-    return {
-        "parameters": [*parameters, *headers],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-    }
-
-
-def _parameter(where: str, name: str) -> dict[str, Any]:
-    schema = {"anyOf": [{"type": "string"}, {"type": "null"}], "title": name.title()}
-    return {"in": where, "name": name, "required": False, "schema": schema}

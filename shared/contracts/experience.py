@@ -48,8 +48,9 @@ class Reference(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kind: Literal["accepted", "settled"]
-    """`accepted`: the developer took it. `settled`: what the developer typed there instead, seen in a later request."""
+    kind: Literal["accepted", "settled", "edited"]
+    """`accepted`: the developer took it. `settled`: what the developer typed there instead, seen in a later request.
+    `edited`: what stands there in the end, as the client told."""
     text: str
 
 
@@ -72,8 +73,9 @@ class Experience(BaseModel):
     shown_text: str
     """What the editor displayed: a prefix or trim of `shown.text`. Of a partial accept what was accepted."""
     label: Label
-    accepted_part: Literal["line", "word"] | None = None
-    """Only this much was accepted, so nothing is known of the rest; None: all of it, or nothing."""
+    accepted_part: Literal["line", "word", "chars"] | None = None
+    """Only this much (`chars`: its first characters) was accepted, so nothing is known of the rest.
+    None: all of it, or nothing."""
     reward: float = Field(allow_inf_nan=False)
     reference: Reference | None = None
     siblings: list[Sample] = []

@@ -39,6 +39,12 @@ class Base(DeclarativeBase):
     }
 
 
+GENERATION_FIGURES = (
+    "generation_id", "request_id", "choice_index", "key_id", "project_id", "protocol", "policy_version",
+)  # fmt: skip
+"""What acceptance is counted by: an index has it all, so that the rows, which hold code, need not be read."""
+
+
 class GenerationRow(Base):
     """What the engine sampled; `shared.contracts.generation.Generation` as columns."""
 
@@ -47,6 +53,7 @@ class GenerationRow(Base):
         Index("ix_generations_join", "key_id", "prompt_sha256", "created_at"),
         Index("ix_generations_key_time", "key_id", "created_at"),
         Index("ix_generations_recorded", "recorded_at", "generation_id"),
+        Index("ix_generations_time", "created_at", postgresql_include=GENERATION_FIGURES),
     )
 
     generation_id: Mapped[str] = mapped_column(primary_key=True)
@@ -84,17 +91,20 @@ class FeedbackEventRow(Base):
     __tablename__ = "feedback_events"
     __table_args__ = (
         Index("ix_feedback_events_status", "status", "next_attempt_at"),
+        Index("ix_feedback_events_time", "received_at", postgresql_using="brin"),
+        Index("ix_feedback_events_unmatched", "key_id", "received_at", postgresql_where=text("status = 'unmatched'")),
         Index("ix_feedback_events_outcome", "outcome_id", postgresql_where=text("outcome_id IS NOT NULL")),
     )
 
     event_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
     dedupe_key: Mapped[str] = mapped_column(unique=True)
     source: Mapped[str]
-    """`continue`, `rlinf` or `tabby`."""
+    """`continue`, `rlinf`, `tabby`, or `tabwise`: our own."""
     kind: Mapped[str] = mapped_column(server_default="verdict")
-    """`verdict` where the client sends a verdict alone, whatever made it; else `view`, `select` or `dismiss`."""
+    """`verdict` where the client sends a verdict alone, whatever made it; `view`, `select` or `dismiss` of Tabby's
+    plugins; `feedback`: by our own API, so a person's."""
     select_kind: Mapped[str | None]
-    """`line` or `word`: which part was accepted. None: all of it, or nothing."""
+    """`line`, `word` or `chars`: which part was accepted. None: all of it, or nothing."""
     project_id: Mapped[str]
     key_id: Mapped[str]
     client_completion_id: Mapped[str]
@@ -149,7 +159,9 @@ class OutcomeRow(Base):
     state: Mapped[str]
     """`shown` | `accepted` | `rejected`: the latest word of the client."""
     accepted_part: Mapped[str | None]
-    """`line` or `word`: only this much was accepted."""
+    """`line`, `word` or `chars` (as many as `shown_text` has): only this much was accepted."""
+    language: Mapped[str | None]
+    """`unknown` where nobody tells; None in rows from before it was kept."""
     shown_text: Mapped[str]
     """What was displayed; of a partial accept the part that was accepted."""
     credited_tokens: Mapped[int]
@@ -256,6 +268,8 @@ class OutboxRow(Base):
     payload: Mapped[bytes]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     sent_at: Mapped[datetime | None]
+
+
 class ForgottenKeyRow(Base):
     """A key whose data was deleted on request, and what cannot be told any more without it."""
 
@@ -268,8 +282,6 @@ class ForgottenKeyRow(Base):
     """Deleted in all."""
     versions: Mapped[list[int]]
     """Policy versions that learned from it."""
-
-
 
 
 class TrainingRoundRow(Base):

@@ -16,7 +16,7 @@ from services.ingest.secrets import redact
 from shared import fim
 from shared.web.errors import ApiError
 
-Kind = Literal["verdict", "view", "select", "dismiss"]
+Kind = Literal["verdict", "view", "select", "dismiss", "feedback"]
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_EVIDENCE_CHARS = 300
@@ -82,6 +82,21 @@ class Display(Body):
     timestamp: Moment | None = None
     time: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
     cacheHit: bool = False
+
+
+EXAMPLE_DISPLAY: dict[str, Any] = {
+    "completionId": "5c3e2d6e-0c0b-4d1a-9a55-0d6f3f9a8e21",
+    "prompt": "<|fim_prefix|>def add(a, b):\n    return <|fim_suffix|>\n<|fim_middle|>",
+    "completion": "a + b",
+    "prefix": "def add(a, b):\n    return ",
+    "suffix": "\n",
+    "filepath": "file:///home/dev/project/sums.py",
+    "timestamp": "2026-11-20T12:00:00.000Z",
+    "time": 412,
+    "cacheHit": False,
+    "modelName": "qwen2.5-coder-team",
+}
+"""For the API documentation."""
 
 
 @dataclass(frozen=True, slots=True)

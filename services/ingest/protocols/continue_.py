@@ -9,12 +9,28 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, JsonValue, ValidationError
 
-from services.ingest.protocols.common import Body, Caller, Display, FeedbackEvent, Name, evidence_of, of_display
+from services.ingest.protocols.common import (
+    EXAMPLE_DISPLAY,
+    Body,
+    Caller,
+    Display,
+    FeedbackEvent,
+    Name,
+    evidence_of,
+    of_display,
+)
 from shared.web.errors import from_validation
 
 SOURCE = "continue"
+EXAMPLE: dict[str, JsonValue] = {
+    "name": "autocomplete",
+    "schema": "0.2.0",
+    "level": "all",
+    "profileId": "local",
+    "data": EXAMPLE_DISPLAY | {"accepted": True, "eventName": "autocomplete"},
+}
 
 
 class Ignored(StrEnum):
@@ -43,6 +59,8 @@ class AutocompleteData(Display):
 
 class ContinueEvent(Envelope):
     """An `autocomplete` event as a whole; for the API documentation."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     data: AutocompleteData  # type: ignore[assignment]
 

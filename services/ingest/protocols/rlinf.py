@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from services.ingest.protocols.common import Caller, Display, FeedbackEvent, evidence_of, of_display
+from services.ingest.protocols.common import EXAMPLE_DISPLAY, Caller, Display, FeedbackEvent, evidence_of, of_display
 from shared.web.errors import from_validation
 
 SOURCE = "rlinf"
+EXAMPLE = EXAMPLE_DISPLAY | {"accepted": True, "modelProvider": "openai", "uniqueId": "dev-1", "numLines": 1}
 
 
 class RlinfEvent(Display):
     """Body of `POST /api/training/submit`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     accepted: bool
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from services.ingest.outcomes import Part
 from services.ingest.protocols.common import Body, Caller, FeedbackEvent, Kind, Name
@@ -19,6 +19,13 @@ from shared.web.errors import ApiError, from_validation
 
 SOURCE = "tabby"
 MAX_CHOICE = 1023
+EXAMPLE: dict[str, Any] = {
+    "type": "select",
+    "completion_id": "cmpl-0f8f1d9f6f5e4f0e8f4c4b3a2d1c0b9a",
+    "choice_index": 0,
+    "view_id": "view-1",
+    "elapsed": 1200,
+}
 
 CompletionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,200}$")]
 
@@ -37,6 +44,8 @@ class Envelope(Body):
 
 class TabbyEvent(Body):
     """Body of `POST /v1/events/tabby`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     type: Literal["view", "select", "dismiss"]
     completion_id: CompletionId

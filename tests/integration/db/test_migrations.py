@@ -89,6 +89,26 @@ EXPERIENCE = """
     INSERT INTO experience (experience_id, outcome_id, generation_id, project_id, key_id, policy_version, label, reward,
         feedback_at)
     VALUES ('exp-' || :outcome, :outcome, 'g', 'p', 'k', 1, 'accepted', 0.75, now())"""
+def test_a_part_that_the_version_before_does_not_know_becomes_one_that_it_knows(
+    postgres_server: EmbeddedPostgres,
+) -> None:
+    postgres_server.create_database("parts")
+    url = postgres_server.url("parts")
+    upgrade(url, "0007")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE outcomes DROP CONSTRAINT outcomes_generation_id_fkey"))
+        connection.execute(text(OLD_OUTCOME))
+    upgrade(url, "0008")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT language FROM outcomes")).scalar() is None
+        connection.execute(text("UPDATE outcomes SET accepted_part = 'chars'"))
+    downgrade(url, "0007")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT accepted_part FROM outcomes")).scalar() == "word"
+    engine.dispose()
+
+
 OLD_OUTCOME = """
     INSERT INTO outcomes (outcome_id, generation_id, key_id, project_id, client_completion_id, state, shown_text,
         credited_tokens, first_event_at, last_event_at, reward)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from services.ingest.evidence import Evidence
-from services.ingest.grouping import Display, language_of, resolve
+from services.ingest.grouping import Display, resolve
+from services.ingest.languages import language_of
 from services.ingest.rewards import RewardWeights
 from shared.contracts.experience import Experience, Reference
 from tests.factories import make_generation, pieces

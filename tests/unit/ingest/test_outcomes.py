@@ -14,7 +14,8 @@ from services.ingest.outcomes import Change, Part, State, Verdict, Word, after_e
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 WINDOW = timedelta(seconds=20)
 VERDICTS: list[tuple[Verdict, Part | None]] = [
-    ("shown", None), ("rejected", None), ("accepted", "word"), ("accepted", "line"), ("accepted", None),
+    ("shown", None), ("rejected", None), ("accepted", "word"), ("accepted", "line"), ("accepted", "chars"),
+    ("accepted", None),
 ]  # fmt: skip
 """From the least to the best word."""
 
@@ -74,6 +75,12 @@ def test_a_partial_accept_waits_for_the_rest() -> None:
     assert after(whole, word("accepted", 3, part="line")) == (whole, Change.NONE)
 
 
+def test_of_two_parts_the_longer_counts() -> None:
+    shorter, longer = (Word("accepted", NOON, part="chars", chars=chars) for chars in (3, 8))
+    for order in permutations([shorter, longer]):
+        assert fold(order) == {0: State("accepted", NOON + WINDOW, "chars", chars=8)}
+
+
 def test_a_dismiss_that_could_not_name_its_choice_rejects_none_where_another_was_accepted() -> None:
     events = [word("shown"), word("rejected", 1), word("accepted", 2, choice=1)]
     for order in permutations(events):
@@ -93,8 +100,11 @@ def test_what_is_final_is_not_taken_back() -> None:
 
 
 words = st.builds(
-    lambda said, seconds, choice: word(said[0], seconds, part=said[1], choice=choice),
+    lambda said, seconds, choice, chars: Word(
+        said[0], NOON + timedelta(seconds=seconds), choice, said[1], chars if said[1] == "chars" else 0
+    ),
     st.sampled_from(VERDICTS), st.sampled_from([0.0, 1.0, 5.0, 14.0]), st.sampled_from([0, 0, 1, 2]),
+    st.integers(1, 3),
 )  # fmt: skip
 
 
