@@ -14,6 +14,7 @@ from sqlalchemy import Engine, Executable, Select, and_, case, func, or_, select
 
 from shared.db.engine import make_engine, unit_of_work
 from shared.db.models import (
+    MOVED_WEIGHTS,
     DeploymentRow,
     ExperienceRow,
     FeedbackEventRow,
@@ -26,7 +27,7 @@ from shared.db.models import (
 
 _JOINED = FeedbackEventRow.status == "joined"
 _LIVE = DeploymentRow.status == "live"
-_TRAINED = TrainedExperienceRow.disposition == "trained"
+_TRAINED = TrainedExperienceRow.disposition.in_(MOVED_WEIGHTS)
 
 
 @dataclass(frozen=True)

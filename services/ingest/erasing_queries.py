@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from shared.db.models import (
+    MOVED_WEIGHTS,
     ExperienceRow,
     FeedbackEventRow,
     GenerationRow,
@@ -160,7 +161,7 @@ async def versions_trained_on(session: AsyncSession, key_id: str) -> list[int]:
         .join(ExperienceRow, ExperienceRow.experience_id == TrainedExperienceRow.experience_id)
         .where(
             ExperienceRow.key_id == key_id,
-            TrainedExperienceRow.disposition == "trained",
+            TrainedExperienceRow.disposition.in_(MOVED_WEIGHTS),
             TrainingRoundRow.version.is_not(None),
         )
         .distinct()

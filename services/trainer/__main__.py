@@ -15,7 +15,7 @@ from services.trainer import checks, repository
 from services.trainer.celery_app import run_worker
 from services.trainer.settings import load_settings
 from shared.db.engine import make_engine, unit_of_work
-from shared.db.models import TrainingRoundRow
+from shared.db.models import MOVED_WEIGHTS, TrainingRoundRow
 from shared.kit.errors import SettingsError
 
 cli = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
@@ -47,7 +47,7 @@ def _table(found: list[tuple[TrainingRoundRow, dict[str, int]]]) -> Table:
     for heading in ("committed", "version", "on", "trained", "put aside", "reward", "loss", "KL", "seconds"):
         table.add_column(heading, justify="left" if heading in ("committed", "put aside") else "right")
     for row, counts in found:
-        aside = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != "trained")
+        aside = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name not in MOVED_WEIGHTS)
         steps = row.stats.get("steps") or [{}]
         table.add_row(
             f"{row.committed_at:%Y-%m-%d %H:%M:%S}",

@@ -17,7 +17,7 @@ from services.trainer.learner_api import LOGPROB_GAP, CheckpointRef, TrainGroup
 from services.trainer.learner_process import TrainedRound
 from services.trainer.tracker import Value
 from shared.contracts.experience import Experience
-from shared.db.models import TrainingRoundRow
+from shared.db.models import MOVED_WEIGHTS, TrainingRoundRow
 from shared.streams.protocol import Entry
 
 TRAINED_STALE = "trained_stale"
@@ -140,7 +140,6 @@ class Round:
     def row(self, committed_at: datetime) -> TrainingRoundRow:
         """For the ledger, after `settle`."""
         target = self.checkpoint
-        tally = self.tally()
         return TrainingRoundRow(
             round_id=self.round_id,
             version=target.version if target else None,
@@ -149,7 +148,7 @@ class Round:
             started_at=self.started_at,
             committed_at=committed_at,
             minibatches=len(self.learnable),
-            trained=tally.get(batches.TRAINED, 0) + tally.get(TRAINED_STALE, 0),
+            trained=sum(count for name, count in self.tally().items() if name in MOVED_WEIGHTS),
             stats=self._stats(),
         )
 

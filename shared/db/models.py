@@ -291,7 +291,7 @@ class TrainingRoundRow(Base):
 
     round_id: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int | None] = mapped_column(Integer, unique=True)
-    """None where the round only put experience aside (`stale`, `no_signal`) and made no checkpoint."""
+    """None where no step changed anything: all was put aside or held back, and there is no checkpoint."""
     parent_version: Mapped[int]
     checkpoint: Mapped[str | None]
     """Folder name below the checkpoint root."""
@@ -302,6 +302,10 @@ class TrainingRoundRow(Base):
     stats: Mapped[dict[str, Any]]
 
 
+MOVED_WEIGHTS = ("trained", "trained_stale")
+"""Dispositions of experience that the weights have learned from."""
+
+
 class TrainedExperienceRow(Base):
     """The proof that an experience counted once: its primary key. Also those that were looked at and not trained."""
 
@@ -310,7 +314,7 @@ class TrainedExperienceRow(Base):
     experience_id: Mapped[str] = mapped_column(primary_key=True)
     round_id: Mapped[str] = mapped_column(ForeignKey("training_rounds.round_id"), index=True)
     disposition: Mapped[str]
-    """`trained`, or why not: `stale`, `no_signal`, `invalid`, `non_finite`."""
+    """One of `MOVED_WEIGHTS`, or why not: `stale`, `no_signal`, `invalid`, `logprob_gap` (`non_finite` in old rows)."""
 
 
 class CheckpointRow(Base):
