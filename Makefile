@@ -28,13 +28,17 @@ DEMO := $(BIN)/python -m demo $(if $(DEVELOPERS),--developers $(DEVELOPERS)) $(i
 KEYS_COMMAND = $(if $(NEW),create "$(NEW)" $(if $(PROJECT),--project "$(PROJECT)") $(if $(SCOPES),--scopes "$(SCOPES)") \
 	$(if $(DAYS),--days "$(DAYS)"),$(if $(REVOKE),revoke "$(REVOKE)",list))
 
+# `make acceptance`: if you like BY, SINCE, UNTIL, BUCKET and PROJECT.
+ACCEPTANCE_OPTIONS = $(if $(BY),--by "$(BY)") $(if $(SINCE),--since "$(SINCE)") $(if $(UNTIL),--until "$(UNTIL)") \
+	$(if $(BUCKET),--bucket "$(BUCKET)") $(if $(PROJECT),--project "$(PROJECT)")
+
 # `make replay`: REWARD and, if you like, COMPARE, SINCE, PROJECT, APPLY=1, HANDOVER=1, RESTART=1, JSON=1.
 REPLAY_OPTIONS = --reward "$(or $(REWARD),$(error say which reward: make replay REWARD=configs/rewards/default.yaml))" \
 	$(if $(COMPARE),--compare "$(COMPARE)") $(if $(SINCE),--since "$(SINCE)") $(if $(PROJECT),--project "$(PROJECT)") \
 	$(if $(APPLY),--apply) $(if $(HANDOVER),--hand-over) $(if $(RESTART),--restart) $(if $(JSON),--json)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway bench-ingest up check versions rollback follow rounds keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway bench-ingest up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -83,6 +87,9 @@ follow: $(INSTALLED) ## Serve the newest version again after a rollback
 
 rounds: $(INSTALLED) ## The trainer's last rounds
 	@$(BIN)/python -m deploy.local module services.trainer rounds
+
+acceptance: $(INSTALLED) ## Acceptance of the last week: make acceptance BY=developer,language SINCE=24h BUCKET=hour PROJECT=team-a
+	@$(BIN)/python -m deploy.local module services.ingest.acceptance_table $(ACCEPTANCE_OPTIONS)
 
 keys: $(INSTALLED) ## List the API keys; make one: make keys NEW=alice PROJECT=team-a; end one: make keys REVOKE=ID
 	@$(BIN)/python -m deploy.local module shared.keys $(KEYS_COMMAND)

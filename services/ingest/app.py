@@ -25,6 +25,7 @@ from services.ingest.resolver import Resolver
 from services.ingest.retention import Retention
 from services.ingest.routes import FEEDBACK_ROUTES, Ingest, event_endpoints, make_router
 from services.ingest.routes_feedback import FEEDBACK, feedback_endpoint, make_feedback_router
+from services.ingest.routes_figures import make_figures_router
 from services.ingest.settings import IngestSettings
 from services.ingest.settling import Settling
 from services.ingest.worker import Loop, is_temporary, run_all
@@ -80,6 +81,7 @@ def create_app(settings: IngestSettings, *, clock: Clock = utc_now) -> FastAPI:
     endpoints = event_endpoints(ingest) | {FEEDBACK: feedback_endpoint(ingest)}
     app.include_router(make_router(ingest, endpoints))
     app.include_router(make_feedback_router(endpoints[FEEDBACK]))
+    app.include_router(make_figures_router(ingest))
     install_probes(app, metrics.registry, lambda: check_ledger(sessions))
     app.add_middleware(Door, endpoints=endpoints)
     app.add_middleware(BodyLimit, max_bytes=settings.ingest_max_body_bytes)

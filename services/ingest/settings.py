@@ -6,6 +6,7 @@ from socket import gethostname
 
 from pydantic import Field, ValidationError, field_validator
 
+from services.ingest.figures_settings import FiguresSettings
 from services.ingest.privacy_settings import PrivacySettings
 from services.ingest.reward_settings import RewardSettings
 from services.ingest.settling_settings import SettlingSettings
@@ -13,7 +14,7 @@ from shared.fim import FAMILIES
 from shared.kit.errors import SettingsError
 
 
-class IngestSettings(RewardSettings, PrivacySettings, SettlingSettings):
+class IngestSettings(RewardSettings, PrivacySettings, SettlingSettings, FiguresSettings):
     """Everything that an operator may change. Durations are seconds. The reward's are in `RewardSettings`."""
 
     database_url: str = "postgresql+psycopg://tabwise@127.0.0.1:5432/tabwise"
@@ -44,6 +45,8 @@ class IngestSettings(RewardSettings, PrivacySettings, SettlingSettings):
     """How old a generation may be when an event about it arrives."""
     join_grace_s: float = Field(default=60.0, ge=0)
     """How long an event waits for its generation; longer while the stream is away or not drained (`join_window_s`)."""
+    join_revive_s: float = Field(default=3600.0, ge=0)
+    """An event that was given up is tried again if its generation arrives no later than this after it."""
     clock_skew_s: float = Field(default=2.0, ge=0)
     """How far the gateway's clock may be ahead of ours."""
     settle_grace_s: float = Field(default=30.0, ge=0)

@@ -96,6 +96,12 @@ class KeyRing:
         entry.key.require(scope, *or_one_of)
         return entry.key
 
+    def names(self) -> dict[str, str]:
+        """What the operator called each key of the file, by id; those that have ended included."""
+        if self._file is not None and self._monotonic() >= self._check_at_s:
+            self._refresh(self._file)
+        return {entry.key.key_id: entry.key.name for entry in self._entries.values() if entry.key.name}
+
     def _refuse_ended(self, entry: _Entry) -> None:
         if entry.revoked:
             raise _refused("this API key was revoked: ask the server's operator for a new one")

@@ -70,6 +70,8 @@ def test_every_route_is_described() -> None:
         ("POST", "/v1/events/tabby"),
         ("POST", "/v1/feedback"),
         ("GET", "/v1/stats"),
+        ("GET", "/v1/acceptance"),
+        ("GET", "/v1/joins"),
     }
 
 
