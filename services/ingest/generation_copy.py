@@ -15,6 +15,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from services.ingest.reviving import Made
 from shared.contracts.generation import Generation
 
 CopyRow = tuple[Any, ...]
@@ -26,6 +27,7 @@ COLUMNS = (
     "finish_reason", "stop_reason", "sampling", "policy_version", "policy_spans", "client_gone", "first_token_s",
     "total_s", "untrainable",
 )  # fmt: skip
+_KEY_ID, _CREATED_AT = COLUMNS.index("key_id"), COLUMNS.index("created_at")
 _LISTED = ", ".join(COLUMNS)
 _PREPARE = (
     "CREATE TEMPORARY TABLE IF NOT EXISTS incoming_generations (LIKE generations INCLUDING DEFAULTS) "
@@ -71,6 +73,11 @@ def copy_row(generation: Generation, prompt_sha256: bytes) -> CopyRow:
         g.total_s,
         g.untrainable,
     )
+
+
+def made_of(row: CopyRow) -> Made:
+    """Whose generation a row is, and of when."""
+    return Made(row[_KEY_ID], row[_CREATED_AT])
 
 
 def _integers(values: list[int]) -> str:

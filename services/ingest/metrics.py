@@ -77,6 +77,11 @@ class IngestMetrics:
             buckets=JOIN_DELAY_BUCKETS_S,
             registry=registry,
         )
+        self.revived = Counter(
+            "tabwise_ingest_events_revived",
+            "Unmatched events that are tried again, because generations of their key arrived late",
+            registry=registry,
+        )
         self.outcome_changes = Counter(
             "tabwise_ingest_outcome_changes",
             "What events did to outcomes (opened, decided, overruled, too_late, none)",

@@ -16,13 +16,15 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from services.ingest.generation_copy import CopyRow, copy_generations, copy_row, prompt_digest
+from services.ingest.generation_copy import CopyRow, copy_generations, copy_row, made_of, prompt_digest
 from services.ingest.metrics import IngestMetrics
 from services.ingest.redaction import without_secrets
+from services.ingest.reviving import late_keys, revive_events
 from services.ingest.settings import IngestSettings
 from services.ingest.worker import is_refusal
 from shared.contracts.generation import Generation
 from shared.contracts.names import GROUP_RECORDER, STREAM_GENERATIONS
+from shared.kit.clock import utc_now
 from shared.kit.errors import InvalidMessage
 from shared.streams import Entry, Streams
 
@@ -146,6 +148,7 @@ class Recorder:
         try:
             async with self._sessions.begin() as session:
                 await copy_generations(session, [row for _, row in rows])
+                revived = await self._revive(session, rows)
         except DBAPIError as error:
             if not is_refusal(error):
                 raise
@@ -154,7 +157,14 @@ class Recorder:
                 return []
             half = len(rows) // 2
             return await self._store(rows[:half]) + await self._store(rows[half:])
+        self._metrics.revived.inc(revived)
         return [entry for entry, _ in rows]
+
+    async def _revive(self, session: AsyncSession, rows: _Rows) -> int:
+        """Where generations come late, the events that may have been given up without them."""
+        now = utc_now()
+        late = late_keys((made_of(row) for _, row in rows), now, self._settings)
+        return await revive_events(session, late, now, self._settings) if late else 0
 
     async def _put_aside(self, entry: Entry, reason: str) -> None:
         await self._streams.dead_letter(STREAM_GENERATIONS, GROUP_RECORDER, entry, reason)
