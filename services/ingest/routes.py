@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Header, Request, Response
-from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from starlette.requests import ClientDisconnect
 
@@ -31,7 +30,7 @@ from services.ingest.writer import EventWriter, LedgerBusy
 from shared.keys import KeyRing, Scope
 from shared.kit.clock import Clock
 from shared.kit.errors import InvalidMessage, TemporaryError
-from shared.web.errors import ApiError
+from shared.web.errors import ApiError, ErrorBody
 
 log = structlog.get_logger()
 
@@ -44,21 +43,6 @@ PROJECT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Authorization = Annotated[str | None, Header()]
 ApiKey = Annotated[str | None, Header()]
 ProjectId = Annotated[str | None, Header()]
-
-
-class ErrorDetail(BaseModel):
-    """What went wrong and what to do about it. Never contains code."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorBody(BaseModel):
-    """The one error shape; see docs/errors.md."""
-
-    error: ErrorDetail
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 401, 403, 413, 422, 503)}
