@@ -89,6 +89,8 @@ EXPERIENCE = """
     INSERT INTO experience (experience_id, outcome_id, generation_id, project_id, key_id, policy_version, label, reward,
         feedback_at)
     VALUES ('exp-' || :outcome, :outcome, 'g', 'p', 'k', 1, 'accepted', 0.75, now())"""
+
+
 def test_a_part_that_the_version_before_does_not_know_becomes_one_that_it_knows(
     postgres_server: EmbeddedPostgres,
 ) -> None:

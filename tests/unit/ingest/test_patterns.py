@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ PERSON = Pattern(key_id="k", displays=400, accepted=120, fast=0, early=0, most_p
         ({"early": 10}, "before_the_end"),
     ],
 )
-def test_the_rules(changes: dict[str, int], rule: Rule | None) -> None:
+def test_the_rules(changes: dict[str, Any], rule: Rule | None) -> None:
     assert broken_rule(replace(PERSON, **changes), LIMITS) == rule
 
 
