@@ -75,6 +75,8 @@ async def read_stats(session: AsyncSession, project_id: str) -> Stats:
 
 _DISPLAY = tuple_(OutcomeRow.key_id, OutcomeRow.client_completion_id)
 """May have several outcomes: one for each choice that an event named."""
+_TOLD_OF = OutcomeRow.state != "settled"
+"""Of what silent clients showed nobody knows whether it was looked at."""
 _DISPLAYS = (
     func.count(_DISPLAY.distinct()).label("shown"),
     func.count(_DISPLAY.distinct()).filter(OutcomeRow.state == "accepted").label("accepted"),
@@ -94,7 +96,7 @@ def _displays(shown: int, accepted: int, rejected: int, mean_reward: float | Non
 
 
 async def _totals(session: AsyncSession, project_id: str) -> Displays:
-    query = select(*_DISPLAYS).where(OutcomeRow.project_id == project_id)
+    query = select(*_DISPLAYS).where(OutcomeRow.project_id == project_id, _TOLD_OF)
     return _displays(*(await session.execute(query)).one())
 
 
@@ -103,7 +105,7 @@ async def _versions(session: AsyncSession, project_id: str) -> list[VersionDispl
     query = (
         select(version, *_DISPLAYS)
         .join(GenerationRow, GenerationRow.generation_id == OutcomeRow.generation_id)
-        .where(OutcomeRow.project_id == project_id)
+        .where(OutcomeRow.project_id == project_id, _TOLD_OF)
         .group_by(version)
         .order_by(version)
     )

@@ -13,6 +13,7 @@ from services.ingest.evidence_queries import evidence_of
 from services.ingest.resolver import Resolver
 from services.ingest.settings import IngestSettings
 from services.ingest.settling import Settling
+from services.ingest.stats import read_stats
 from shared.contracts.experience import Reference
 from shared.contracts.generation import Generation
 from shared.db.models import OutcomeRow
@@ -198,6 +199,9 @@ async def test_a_silent_client_gets_an_outcome_where_the_suggestion_was_written(
     await look(make_settling(room))
     assert await room.value("SELECT count(*) FROM outcomes") == 1
     assert room.metric("tabwise_ingest_silent_outcomes_total") == 1
+    async with room.sessions() as session:
+        stats = await read_stats(session, generation.project_id)
+    assert (stats.totals.shown, stats.versions) == (0, []), "nobody told that it was looked at"
 
 
 async def test_its_reward_is_the_weight_of_what_was_typed_out(room: Room, settling: Settling) -> None:
