@@ -41,12 +41,18 @@ def rendered(generation: Generation) -> dict[str, Any]:
     return continue_event(generation, prompt="its own", prefix=place.prefix, suffix=place.suffix)
 
 
+def told(generation: Generation) -> dict[str, Any]:
+    """An event of our own API."""
+    return {"completion_id": generation.request_id, "outcome": "accepted"}
+
+
 JOINS = {
     "prompt": ("/v1/events/continue", continue_event),
     "typed ahead": ("/v1/events/continue", typed_ahead),
     "prefix and suffix": ("/v1/events/continue", rendered),
     "rlinf": ("/api/training/submit", rlinf_event),
     "named": ("/v1/events/tabby", lambda generation: tabby_event(generation, "select")),
+    "our own": ("/v1/feedback", told),
 }
 
 
