@@ -13,8 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from services.engine import checks, command, logs, warmup
 from services.engine.settings import EngineSettings
 from shared.kit.errors import SettingsError
@@ -23,21 +21,13 @@ from shared.kit.errors import SettingsError
 def main() -> int:
     """Check, start, serve until SIGTERM. Returns the exit status."""
     try:
-        settings = _settings()
+        settings = EngineSettings.load()
         checks.check(settings)
         with tempfile.TemporaryDirectory(prefix="tabwise-engine-") as folder:
             return _serve(settings, Path(folder))
     except SettingsError as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2
-
-
-def _settings() -> EngineSettings:
-    try:
-        return EngineSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
 
 
 def _serve(settings: EngineSettings, folder: Path) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import socket
 import sys
 
-from pydantic import ValidationError
-
 from services.gateway.app import create_app
 from services.gateway.server import GracefulServer
 from services.gateway.settings import GatewaySettings
@@ -21,7 +19,7 @@ from shared.kit.logging import configure_logging
 def main() -> int:
     """Returns the exit status."""
     try:
-        settings = _settings()
+        settings = GatewaySettings.load()
         configure_logging("gateway", settings.log_level, settings.log_format)
         listener = _listen(settings.gateway_host, settings.gateway_port)
         with listener:
@@ -32,14 +30,6 @@ def main() -> int:
         print(f"gateway: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _settings() -> GatewaySettings:
-    try:
-        return GatewaySettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError, Progr
 
 from services.ingest.app import create_app
 from services.ingest.repository import Repository
-from services.ingest.settings import IngestSettings, load_settings
+from services.ingest.settings import IngestSettings
 from shared.db.engine import async_sessions, make_async_engine
 from shared.kit.collector import spare_collector
 from shared.kit.errors import SettingsError, TemporaryError
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 def main() -> int:
     """Check, start, serve. Returns the exit status."""
     try:
-        settings = load_settings()
+        settings = IngestSettings.load()
         configure_logging("ingest", settings.log_level, settings.log_format)
         asyncio.run(_check(settings))
         app = create_app(settings)

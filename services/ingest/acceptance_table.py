@@ -26,7 +26,7 @@ from services.ingest.acceptance import (
     period,
 )
 from services.ingest.acceptance_queries import read_acceptance
-from services.ingest.settings import IngestSettings, load_settings
+from services.ingest.settings import IngestSettings
 from shared.db.engine import async_sessions, make_async_engine
 from shared.keys import KeyRing
 from shared.kit.errors import SettingsError
@@ -43,7 +43,7 @@ def acceptance(
     bucket: Annotated[Bucket | None, typer.Option(help="Also by hour or by day.")] = None,
     project: Annotated[str | None, typer.Option(help="Only this project.")] = None,
 ) -> None:
-    settings = load_settings()
+    settings = IngestSettings.load()
     try:
         wish = Wish(dimensions_of(by, bucket), *period(since, until, datetime.now(UTC)), bucket, project)
     except ValueError as error:

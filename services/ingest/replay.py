@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, ProgrammingError, SQLAlchemyError
 from services.ingest.comparing import Figures
 from services.ingest.replaying import Progress, Replay, Wish
 from services.ingest.reward_files import read_reward
-from services.ingest.settings import load_settings
+from services.ingest.settings import IngestSettings
 from shared.db.engine import async_sessions, make_async_engine
 from shared.kit.errors import SettingsError
 
@@ -96,7 +96,7 @@ def lines(wish: Wish, progress: Progress) -> list[dict[str, Any]]:
 
 async def _run(wish: Wish, *, batch_size: int, restart: bool) -> Progress:
     try:
-        engine = make_async_engine(load_settings().database_url)
+        engine = make_async_engine(IngestSettings.load().database_url)
     except ArgumentError:
         raise SettingsError("TABWISE_DATABASE_URL must be postgresql+psycopg://…") from None
     replay = Replay(async_sessions(engine), wish, batch_size=batch_size)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from socket import gethostname
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from services.ingest.figures_settings import FiguresSettings
 from services.ingest.privacy_settings import PrivacySettings
 from services.ingest.reward_settings import RewardSettings
 from services.ingest.settling_settings import SettlingSettings
 from shared.fim import FAMILIES
-from shared.kit.errors import SettingsError
 
 
 class IngestSettings(RewardSettings, PrivacySettings, SettlingSettings, FiguresSettings):
@@ -76,14 +75,3 @@ class IngestSettings(RewardSettings, PrivacySettings, SettlingSettings, FiguresS
         if value not in FAMILIES:
             raise ValueError(f"must be one of {', '.join(FAMILIES)}")
         return value
-
-
-def load_settings() -> IngestSettings:
-    """From the environment. Raises `SettingsError`: one sentence that names the setting."""
-    try:
-        return IngestSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:  # of several settings together: the sentence names them
-            raise SettingsError(first["msg"].removeprefix("Value error, ")) from None
-        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from services.publisher import checks, operator
 from services.publisher.celery_app import create_celery
-from services.publisher.settings import PublisherSettings, load_settings
+from services.publisher.settings import PublisherSettings
 from shared.contracts.names import QUEUE_PUBLISHER
 from shared.db.engine import make_engine
 from shared.kit.errors import SettingsError, TabwiseError
@@ -33,7 +33,7 @@ WORKER = (
 def worker(context: typer.Context) -> None:
     """Store, load, verify, until SIGTERM."""
     if context.invoked_subcommand is None:
-        settings = load_settings()
+        settings = PublisherSettings.load()
         checks.check(settings)
         create_celery(settings).worker_main(list(WORKER))
 
@@ -69,7 +69,7 @@ def follow() -> None:
 
 @contextmanager
 def _database() -> Iterator[tuple[PublisherSettings, Engine]]:
-    settings = load_settings()
+    settings = PublisherSettings.load()
     checks.check_database(settings.database_url)
     engine = make_engine(settings.database_url)
     try:

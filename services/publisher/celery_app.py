@@ -18,7 +18,7 @@ from celery import Celery, bootsteps, signals
 
 from services.publisher import tasks
 from services.publisher.runtime import Runtime
-from services.publisher.settings import PublisherSettings, load_settings
+from services.publisher.settings import PublisherSettings
 from shared.contracts.names import QUEUE_PUBLISHER
 from shared.kit.errors import SettingsError
 from shared.kit.logging import configure_logging
@@ -88,6 +88,6 @@ def _connect_signals(settings: PublisherSettings) -> None:
 def __getattr__(name: str) -> Any:
     """`app`, for the `celery` command: made when it is asked for, so that importing this module does no work."""
     if name == "app":
-        globals()["app"] = create_celery(load_settings())
+        globals()["app"] = create_celery(PublisherSettings.load())
         return globals()["app"]
     raise AttributeError(name)

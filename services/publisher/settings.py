@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from shared.contracts.replicas import normal_url
-from shared.kit.errors import SettingsError
 from shared.kit.settings import ServiceSettings
 from shared.storage import StorageConfig
 
@@ -80,13 +79,3 @@ class PublisherSettings(ServiceSettings):
             secret_access_key=self.s3_secret_access_key,
             region=self.s3_region,
         )
-
-
-def load_settings() -> PublisherSettings:
-    """From the environment. Raises `SettingsError` that names the variable."""
-    try:
-        return PublisherSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "_".join(map(str, first["loc"])).upper().removeprefix("TABWISE_")
-        raise SettingsError(f"TABWISE_{name}: {first['msg']}") from None

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from services.trainer import checks, repository
 from services.trainer.celery_app import run_worker
-from services.trainer.settings import load_settings
+from services.trainer.settings import TrainerSettings
 from shared.db.engine import make_engine, unit_of_work
 from shared.db.models import MOVED_WEIGHTS, TrainingRoundRow
 from shared.kit.errors import SettingsError
@@ -25,7 +25,7 @@ cli = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=F
 def worker(context: typer.Context) -> None:
     """Claim experience, train, commit, until SIGTERM."""
     if context.invoked_subcommand is None:
-        settings = load_settings()
+        settings = TrainerSettings.load()
         checks.check(settings)
         raise typer.Exit(run_worker(settings))
 
@@ -33,7 +33,7 @@ def worker(context: typer.Context) -> None:
 @cli.command()
 def rounds(last: int = typer.Option(20, min=1, help="How many.")) -> None:
     """Show the last training rounds, newest first."""
-    settings = load_settings()
+    settings = TrainerSettings.load()
     checks.check_database(settings.database_url)
     engine = make_engine(settings.database_url)
     with unit_of_work(engine) as session:

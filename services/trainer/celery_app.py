@@ -23,7 +23,7 @@ from kombu.exceptions import OperationalError
 from services.trainer import tasks
 from services.trainer.learner_process import RoundAbandoned
 from services.trainer.runtime import Runtime
-from services.trainer.settings import TrainerSettings, load_settings
+from services.trainer.settings import TrainerSettings
 from shared.contracts.names import QUEUE_PUBLISHER, QUEUE_TRAINER, TASK_RECONCILE
 from shared.kit.errors import TabwiseError
 from shared.kit.logging import configure_logging
@@ -128,6 +128,6 @@ def _connect_signals(app: Celery) -> None:
 def __getattr__(name: str) -> Any:
     """`app`, for the `celery` command: made when it is asked for, so that importing this module does no work."""
     if name == "app":
-        globals()["app"] = create_celery(load_settings())
+        globals()["app"] = create_celery(TrainerSettings.load())
         return globals()["app"]
     raise AttributeError(name)

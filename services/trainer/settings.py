@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from services.trainer.learner_api import AggregationName, ImportanceName, KlEstimatorName, LearnerConfig, LossName
-from shared.kit.errors import SettingsError
 from shared.kit.settings import ServiceSettings
 
 AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "tracker", "raw"]
@@ -126,12 +125,3 @@ class TrainerSettings(ServiceSettings):
             {name: getattr(self, name) for name in same}
             | {"dtype": self.learner_dtype, "threads": self.learner_threads, "seed": self.learner_seed}
         )
-
-
-def load_settings() -> TrainerSettings:
-    """From the environment. Raises `SettingsError` that names the variable."""
-    try:
-        return TrainerSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SettingsError(f"TABWISE_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}") from None

@@ -18,7 +18,7 @@ import redis
 
 from deploy.local.embedded import free_port
 from services.trainer.checks import check, check_database
-from services.trainer.settings import load_settings
+from services.trainer.settings import TrainerSettings
 from shared.contracts.names import QUEUE_PUBLISHER, STREAM_EXPERIENCE, TASK_RECONCILE
 from shared.kit.errors import SettingsError
 from shared.worker.checks import check_metrics_port
@@ -173,7 +173,7 @@ def test_a_wrong_setting_is_named(
         monkeypatch.setenv(variable, said)
     monkeypatch.setenv(f"TABWISE_{name}", value)
     with pytest.raises(SettingsError, match=named):
-        check(load_settings())
+        check(TrainerSettings.load())
 
 
 def test_missing_tables_and_a_taken_port_are_named(clean_db: str, engine: FakeEngine) -> None:

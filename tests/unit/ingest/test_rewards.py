@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from services.ingest.evidence import Evidence
 from services.ingest.rewards import NamedReward, RewardWeights, first_problem, length_term, reward_of
-from services.ingest.settings import IngestSettings, load_settings
+from services.ingest.settings import IngestSettings
 from shared.contracts.experience import RewardSpec
 from shared.kit.errors import SettingsError
 
@@ -225,4 +225,4 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
 ) -> None:
     monkeypatch.setenv(f"TABWISE_{name}", text)
     with pytest.raises(SettingsError, match=sentence):
-        load_settings()
+        IngestSettings.load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.publisher.replicas import label_of, version_of
-from services.publisher.settings import load_settings
+from services.publisher.settings import PublisherSettings
 from shared.kit.errors import SettingsError
 
 
@@ -25,7 +25,7 @@ def test_s3_settings_come_from_either_name(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:9000")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws")
     monkeypatch.setenv("TABWISE_S3_SECRET_ACCESS_KEY", "ours")
-    storage = load_settings().storage
+    storage = PublisherSettings.load().storage
     assert storage.endpoint_url == "http://store:9000"
     assert storage.secret_access_key is not None
     assert storage.secret_access_key.get_secret_value() == "ours"
@@ -34,11 +34,11 @@ def test_s3_settings_come_from_either_name(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABWISE_PROBE_TOLERANCE", "0")
     with pytest.raises(SettingsError, match=r"^TABWISE_PROBE_TOLERANCE: "):
-        load_settings()
+        PublisherSettings.load()
 
 
 def test_engines_are_split() -> None:
-    assert load_settings().model_copy(update={"engine_urls": " http://a:1/, http://b:2 ,"}).engines == [
+    assert PublisherSettings.load().model_copy(update={"engine_urls": " http://a:1/, http://b:2 ,"}).engines == [
         "http://a:1",
         "http://b:2",
     ]
