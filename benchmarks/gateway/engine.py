@@ -6,8 +6,6 @@ python -m benchmarks.gateway.engine [--model models/tabwise-small] [--rounds 3]
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -18,8 +16,9 @@ import typer
 from rich.console import Console
 
 from benchmarks.gateway.figures import Case, Results
-from benchmarks.gateway.peers import Gateway, await_answer, started
+from benchmarks.gateway.peers import Gateway, started
 from benchmarks.gateway.run import measure
+from benchmarks.processes import ANY_CORE, serving
 from deploy.local.embedded import EmbeddedRedis, free_port, running
 
 console = Console(stderr=True)
@@ -29,20 +28,13 @@ def start_engine(stack: ExitStack, folder: Path, model: Path) -> str:
     """vLLM as the stack starts it; runs until `stack` closes."""
     port = free_port()
     environment = {
-        **os.environ,
         "TABWISE_MODEL_PATH": str(model.absolute()),
         "TABWISE_ENGINE_PORT": str(port),
         "TABWISE_SERVING_ROOT": str(folder / "serving"),
     }
-    log = folder / "engine.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "services.engine"], env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
-    stack.callback(process.wait)
-    stack.callback(process.terminate)
-    url = f"http://127.0.0.1:{port}"
-    await_answer(f"{url}/health", process, 180, log)
+    url, command = f"http://127.0.0.1:{port}", [sys.executable, "-m", "services.engine"]
+    log = folder / f"engine-{port}.log"
+    stack.enter_context(serving(command, f"{url}/health", log, core=ANY_CORE, environment=environment, timeout_s=180))
     return url
 
 

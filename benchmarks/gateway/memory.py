@@ -18,8 +18,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.gateway.peers import OTHERS_CORE, Gateway, on_core, started
+from benchmarks.gateway.peers import Gateway, started
 from benchmarks.gateway.run import start_upstream
+from benchmarks.processes import OTHERS_CORE, on_core
 from deploy.local.embedded import EmbeddedRedis, free_port, running
 
 console = Console(stderr=True)

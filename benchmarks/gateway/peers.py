@@ -6,21 +6,16 @@ class says how it is started; `started` runs one and stops it.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.gateway.load import KEY, MODEL
+from benchmarks.processes import serving
 from deploy.local.embedded import free_port
-
-SERVER_CORE, OTHERS_CORE = 1, 0
 
 
 @dataclass
@@ -123,43 +118,13 @@ Peer = Nginx | Gateway | LiteLLM
 
 
 @contextmanager
-def started(peer: Peer, folder: Path, *, ready_path: str = "/ready", timeout_s: float = 90) -> Iterator[Started]:
+def started(peer: Peer, folder: Path) -> Iterator[Started]:
     """Run `peer` for the length of a `with` block; its output goes to a file in `folder`."""
     folder = folder / peer.name
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    environment = {**os.environ, **peer.environment(), "TABWISE_GATEWAY_PORT": str(port)}
-    with (folder / "output.log").open("wb") as log:
-        process = subprocess.Popen(
-            on_core(SERVER_CORE, peer.command(folder, port)), env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
     url = f"http://127.0.0.1:{port}"
-    try:
-        path = "/health/liveliness" if isinstance(peer, LiteLLM) else ready_path
-        await_answer(url + path, process, timeout_s, folder / "output.log")
-        yield Started(url, process.pid)
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def on_core(core: int, command: list[str]) -> list[str]:
-    """`command` bound to one core, where there are at least two and the system can do it."""
-    if (os.cpu_count() or 1) < 2 or shutil.which("taskset") is None:
-        return command
-    return ["taskset", "-c", str(core), *command]
-
-
-def await_answer(url: str, process: subprocess.Popen[bytes], timeout_s: float, log: Path) -> None:
-    """Until `url` answers 200. Exits with the end of the log where the process dies or takes too long."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise SystemExit(f"{url} does not answer; the end of {log}:\n" + log.read_text(errors="replace")[-2000:])
+    ready = url + ("/health/liveliness" if isinstance(peer, LiteLLM) else "/ready")
+    environment = {**peer.environment(), "TABWISE_GATEWAY_PORT": str(port)}
+    with serving(peer.command(folder, port), ready, folder / "output.log", environment=environment) as pid:
+        yield Started(url, pid)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.gateway.figures import Case, Measured
-from benchmarks.gateway.peers import OTHERS_CORE, await_answer, on_core
+from benchmarks.processes import OTHERS_CORE, on_core, serving
 from deploy.local.embedded import free_port
 
 WARM_S = 0.5
@@ -50,11 +50,6 @@ def start_upstream(stack: ExitStack, folder: Path, gap_ms: float) -> str:
     """The static upstream's URL; it runs until `stack` closes."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway.upstream", str(port), "--gap-ms", str(gap_ms)]
-    log = folder / "upstream.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(on_core(OTHERS_CORE, command), stdout=output, stderr=subprocess.STDOUT)
-    stack.callback(process.wait)
-    stack.callback(process.terminate)
     url = f"http://127.0.0.1:{port}"
-    await_answer(f"{url}/health", process, 20, log)
+    stack.enter_context(serving(command, f"{url}/health", folder / "upstream.log", core=OTHERS_CORE, timeout_s=20))
     return url

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.gateway.peers import SERVER_CORE, on_core
 from benchmarks.ingest import joins, pgbench, servers
 from benchmarks.ingest.figures import Measured, Results, head, lines
+from benchmarks.processes import SERVER_CORE, on_core
 from deploy.local.embedded import EmbeddedPostgres, EmbeddedRedis, free_port, running
 
 console = Console(stderr=True, highlight=False)

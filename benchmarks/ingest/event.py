@@ -19,7 +19,7 @@ ID_CHARS = 36
 PREFIX = "def total(items):\n    price, count = items[0]\n" * 30 + "    "
 SUFFIX = "\n\n\ndef average(items):\n    return total(items) / len(items)\n"
 COMPLETION = "return sum(price * count for price, count in items)"
-FILEPATH = "file:///home/alice/work/shop/src/shop/orders/totals.py"
+FILEPATH = "file:///project/src/shop/orders/totals.py"
 TIMESTAMP = "2026-07-14T09:30:12.345Z"
 
 

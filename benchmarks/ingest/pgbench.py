@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gateway.peers import OTHERS_CORE, on_core
 from benchmarks.ingest.event import row
 from benchmarks.ingest.load import figures
+from benchmarks.processes import OTHERS_CORE, on_core
 from deploy.local import postgres_files
 from deploy.local.embedded import EmbeddedPostgres
 

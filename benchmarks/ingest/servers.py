@@ -6,7 +6,6 @@ PostgreSQL is bound to no core, for all of them and for pgbench alike; it syncs 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,10 +16,11 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.gateway.peers import OTHERS_CORE, SERVER_CORE, await_answer, on_core
 from benchmarks.ingest.event import KEY
+from benchmarks.processes import OTHERS_CORE, on_core, serving
 from deploy.local.embedded import EmbeddedPostgres, EmbeddedRedis, free_port, running
 from migrations.upgrade import upgrade
+from services.ingest.settings import IngestSettings
 
 DATABASE = "tabwise"
 WARM_S = 1.0
@@ -67,8 +67,10 @@ def ingest(server: EmbeddedPostgres, redis: EmbeddedRedis, folder: Path, *, loop
         "TABWISE_API_KEYS": KEY,
         "TABWISE_INGEST_PORT": str(port),
     }
-    settings |= {f"TABWISE_RUN_{name}": str(loops).lower() for name in ("RECORDER", "JOINER", "RESOLVER", "RELAY")}
-    with _served([sys.executable, "-m", "services.ingest"], settings, port, folder / "ingest.log") as url:
+    switches = [name for name in IngestSettings.model_fields if name.startswith("run_")]
+    settings |= {f"TABWISE_{name.upper()}": str(loops).lower() for name in switches}
+    url, command = f"http://127.0.0.1:{port}", [sys.executable, "-m", "services.ingest"]
+    with serving(command, f"{url}/ready", folder / "ingest.log", environment=settings):
         yield url
 
 
@@ -77,26 +79,9 @@ def naive(server: EmbeddedPostgres, folder: Path) -> Iterator[str]:
     """The plain handler."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.ingest.naive", server.url(DATABASE), str(port)]
-    with _served(command, {}, port, folder / "naive.log") as url:
-        yield url
-
-
-@contextmanager
-def _served(command: list[str], settings: dict[str, str], port: int, log: Path) -> Iterator[str]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            on_core(SERVER_CORE, command), env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT
-        )
     url = f"http://127.0.0.1:{port}"
-    try:
-        await_answer(f"{url}/ready", process, 60, log)
+    with serving(command, f"{url}/ready", folder / "naive.log"):
         yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
 
 
 def load(url: str, connections: int, seconds: float) -> dict[str, Any]:

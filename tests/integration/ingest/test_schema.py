@@ -29,7 +29,7 @@ schema = schemathesis.openapi.from_dict(DOCUMENT)
 @pytest.fixture(scope="module")
 def url(postgres_url: str, redis_url: str) -> Iterator[str]:
     """An ingest on a real port and a real ledger, without its loops."""
-    loops = {f"run_{name}": False for name in ("recorder", "joiner", "resolver", "relay", "settling")}
+    loops = {name: False for name in IngestSettings.model_fields if name.startswith("run_")}
     values: dict[str, Any] = {"database_url": postgres_url, "redis_url": redis_url, "api_keys": KEY_SECRET} | loops
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
