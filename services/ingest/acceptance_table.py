@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -32,7 +33,8 @@ from shared.keys import KeyRing
 from shared.kit.errors import SettingsError
 
 cli = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
-HEADINGS = ("requested", "shown", "accepted", "in part", "rejected", "rate", "95 %", "reward", "characters")
+HEADINGS = ("asked", "shown", "taken", "part", "left", "rate", "95 %", "reward", "chars")
+"""Short, so that eighty columns hold them."""
 
 
 @cli.command(help=__doc__)
@@ -71,7 +73,12 @@ async def _read(settings: IngestSettings, wish: Wish) -> Acceptance:
 
 
 def _table(found: Acceptance) -> Table:
-    table = Table(title=f"Acceptance, {found.since:%Y-%m-%d %H:%M} to {found.until:%Y-%m-%d %H:%M} UTC")
+    table = Table(
+        title=f"Acceptance, {found.since:%Y-%m-%d %H:%M} to {found.until:%Y-%m-%d %H:%M} UTC",
+        caption="asked: completions requested · taken, part, left: accepted whole, in part, rejected · chars: accepted",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+    )
     for name in found.group_by:
         table.add_column(name)
     for heading in HEADINGS:

@@ -109,8 +109,9 @@ def make_loops(
         loops.append(Loop("resolver_rejected", resolver.step_rejected, settings.settle_poll_interval_s))
         loops.append(Loop("resolver_settled", resolver.step_settled, settings.settle_poll_interval_s))
         loops.append(Loop("guard", Guard(settings, sessions, metrics, clock).step, settings.quarantine_every_s))
-    if settings.run_settling:
+    if settings.run_retention:
         loops.append(Loop("retention", Retention(settings, sessions, metrics, clock).step, RETENTION_EVERY_S))
+    if settings.run_settling:
         settling = Settling(settings, sessions, metrics, clock)
         loops.append(Loop("settling", settling.step, settings.settling_poll_interval_s))
     if settings.run_relay:

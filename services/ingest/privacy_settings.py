@@ -29,6 +29,7 @@ class PrivacySettings(ServiceSettings):
     keep_secrets_of: str = ""
     """Projects whose secrets are stored as they came, separated by commas; `*`: all. Nobody's, unless named here."""
 
+    run_retention: bool = True
     retention_days: float = Field(default=90.0, ge=0, lt=MAX_DAYS)
     """Generations and all that refers to them are deleted when they are as old; 0: never."""
     project_retention: Annotated[dict[str, float], NoDecode] = Field(default_factory=dict)

@@ -256,8 +256,9 @@ async def test_who_reads_what_and_who_is_named(keyed: Any) -> None:
 async def test_as_a_table(room: Room, capsys: pytest.CaptureFixture[str]) -> None:
     await history(room)
     found = await acceptance_table._read(room.settings, Wish(("project",), *_last_day()))
-    Console(width=160).print(acceptance_table._table(found))
+    Console(width=80).print(acceptance_table._table(found))
     printed = capsys.readouterr().out
+    assert "…" not in printed
     assert "default" in printed
     assert "50.0%" in printed
     assert "15.0%–85.0%" in printed
