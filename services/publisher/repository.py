@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, Engine, delete, func, select, text, update
+from sqlalchemy import Engine, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from shared.contracts.names import BASE_POLICY_VERSION
 from shared.db.engine import unit_of_work
+from shared.db.locks import only_one
 from shared.db.models import CheckpointRow, DeploymentRow, PolicyPinRow, TrainingRoundRow
 from shared.kit.errors import TemporaryError
 
@@ -22,27 +23,9 @@ _LOCK: Final = 0x7AB_0002
 _PIN: Final = 1
 
 
-@contextmanager
-def only_publisher(engine: Engine) -> Iterator[bool]:
-    """Whether no other publisher reconciles with this database; held until the end of the block, or of the process."""
-    try:
-        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-    except DBAPIError as error:
-        raise TemporaryError(f"database: {type(error.orig).__name__}") from error
-    with connection:
-        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_LOCK))))
-        try:
-            yield mine
-        finally:
-            if mine:
-                _unlock(connection)
-
-
-def _unlock(connection: Connection) -> None:
-    try:
-        connection.scalar(select(func.pg_advisory_unlock(_LOCK)))
-    except DBAPIError:
-        connection.invalidate()  # the session is gone, and its lock with it
+def only_publisher(engine: Engine) -> AbstractContextManager[bool]:
+    """Whether no other publisher reconciles with this database; see `only_one`."""
+    return only_one(engine, _LOCK)
 
 
 @contextmanager

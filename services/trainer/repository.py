@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
-from sqlalchemy import Connection, Engine, func, insert, select, text
+from sqlalchemy import Engine, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from services.trainer.tracker import Value
+from shared.db.locks import only_one
 from shared.db.models import CheckpointRow, TrainedExperienceRow, TrainingRoundRow, ValueTrackerRow
-from shared.kit.errors import TemporaryError
 
 _LOCK: Final = 0x7AB_0001
 """Advisory lock of whoever runs a round."""
 
 
-@contextmanager
-def only_trainer(engine: Engine) -> Iterator[bool]:
-    """Whether no other trainer runs a round on this database; held until the end of the block, or of the process.
-
-    Raises `TemporaryError` while the database is away.
-    """
-    try:
-        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_LOCK))))
-    except DBAPIError as error:
-        raise TemporaryError(f"database: {type(error.orig).__name__}") from error
-    with connection:
-        try:
-            yield mine
-        finally:
-            if mine:
-                _unlock(connection)
-
-
-def _unlock(connection: Connection) -> None:
-    try:
-        connection.scalar(select(func.pg_advisory_unlock(_LOCK)))
-    except DBAPIError:
-        connection.invalidate()  # the session is gone, and its lock with it
+def only_trainer(engine: Engine) -> AbstractContextManager[bool]:
+    """Whether no other trainer runs a round on this database; see `only_one`."""
+    return only_one(engine, _LOCK)
 
 
 def newest_round(session: Session) -> TrainingRoundRow | None:
