@@ -2,6 +2,8 @@
 
 One connection (`multiprocessing.connection`, bytes only), one JSON message a line of work: the trainer sends a
 `TrainRequest`, the learner answers with one `StepDone` per mini-batch and then one `RoundDone`, or with `RoundFailed`.
+A `SampleRequest` is answered with `Sampled`, or with `RoundFailed`: warm start and benchmarks draw completions from the
+very weights that are trained; online the engine samples.
 The learner keeps the model, optimiser and reference in memory between requests. A request names the checkpoint that it
 builds on; where the learner's memory is anything else (it was restarted, or an earlier round was not committed), it
 loads that checkpoint first. Shapes: G samples of a group, T tokens of a sample, P tokens of a prompt.
@@ -81,6 +83,47 @@ class TrainRequest(_Message):
     """Figures of the trainer's own for the TensorBoard run (reward, staleness, …), written at the target version."""
 
 
+class SampleRequest(_Message):
+    """Draw `n` completions of each prompt from the policy `base`. Changes nothing but which policy is in memory."""
+
+    kind: Literal["sample"] = "sample"
+    base: CheckpointRef
+    prompts: list[str] | list[list[int]] = Field(min_length=1)
+    """Text, or token ids. Text is tokenised as the engine does it."""
+    n: int = Field(default=1, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """0: the most probable token each time, with its logprob at temperature 1."""
+    stop: list[Annotated[str, Field(min_length=1)]] = []
+    """A completion ends where its text first contains one of these; besides always at the model's end tokens and at
+    any other special token (FIM marks, for one)."""
+    seed: int | None = Field(default=None, ge=0)
+    """The same seed, prompts and weights give the same samples; None: always others."""
+
+
+class SampledCompletion(_Message):
+    """T sampled tokens, the token that ended it included, as the engine's generations have it."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    """Length T, natural log, after temperature."""
+    text: str
+    """Without special tokens and without the stop string."""
+    text_offsets: list[int]
+    """Length T: characters of text before token t; may run past `len(text)` (`shared.contracts.generation`)."""
+    finish: Literal["stop", "length"]
+    stop_reason: str | None = None
+    """The stop string; None: an end token, or `length`."""
+
+
+class SampledGroup(_Message):
+    """Of one prompt."""
+
+    prompt_token_ids: list[int]
+    samples: list[SampledCompletion]
+    """`n` of them."""
+
+
 class StepDone(_Message):
     """One optimiser step. Means are over credited tokens. All figures are 0 where the step was not finite."""
 
@@ -119,6 +162,14 @@ class RoundDone(_Message):
     peak_rss_mb: float
 
 
+class Sampled(_Message):
+    """One group for each prompt, in order."""
+
+    kind: Literal["sampled"] = "sampled"
+    groups: list[SampledGroup]
+    seconds: float
+
+
 class RoundFailed(_Message):
     """Nothing was written; the learner stays up unless the connection closes."""
 
@@ -135,8 +186,10 @@ class LearnerReady(_Message):
     device: str
 
 
-Reply = Annotated[StepDone | RoundDone | RoundFailed | LearnerReady, Field(discriminator="kind")]
-REPLY: TypeAdapter[StepDone | RoundDone | RoundFailed | LearnerReady] = TypeAdapter(Reply)
+AnyReply = StepDone | RoundDone | RoundFailed | LearnerReady | Sampled
+REPLY: TypeAdapter[AnyReply] = TypeAdapter(Annotated[AnyReply, Field(discriminator="kind")])
+AnyRequest = TrainRequest | SampleRequest
+REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="kind")])
 
 
 class LearnerConfig(_Message):
@@ -164,6 +217,8 @@ class LearnerConfig(_Message):
     zero_stage: int = Field(default=2, ge=0, le=3)
     max_row_tokens: int = 4096
     """Token budget of one packed row: prompts plus all of their samples."""
+    attention: AttentionName = "auto"
+    """How packed groups attend; `auto`: `flex` on a GPU, else `prefix`."""
     gradient_checkpointing: bool = False
     seed: int = 0
     tensorboard_dir: str | None = None

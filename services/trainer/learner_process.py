@@ -1,8 +1,9 @@
 """The learner's life as a child process, and one round's conversation with it.
 
-In: a `TrainRequest`. Out: its `StepDone`s and `RoundDone`. The child is started on first use, stays up between rounds
-and is started again after it died. It runs in a session of its own (Ctrl-C in the terminal reaches only us) and is
-killed with all of its ranks; should we be killed, it reads end-of-file, and the kernel kills it besides (Linux).
+In: a `TrainRequest` or `SampleRequest`. Out: its `StepDone`s and `RoundDone`, or `Sampled`. The child is started on
+first use, stays up between rounds and is started again after it died. It runs in a session of its own (Ctrl-C in the
+terminal reaches only us) and is killed with all of its ranks; should we be killed, it reads end-of-file, and the kernel
+kills it besides (Linux).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -31,10 +32,14 @@ from services.trainer.learner_api import (
     LEARNER_AUTHKEY,
     LEARNER_CONFIG,
     REPLY,
+    AnyReply,
+    AnyRequest,
     LearnerConfig,
     LearnerReady,
     RoundDone,
     RoundFailed,
+    Sampled,
+    SampleRequest,
     StepDone,
     TrainRequest,
 )
@@ -44,6 +49,7 @@ log = structlog.get_logger()
 
 _POLL_S = 0.1
 _KILL_AFTER_S = 5.0
+_Last = TypeVar("_Last", RoundDone, Sampled)
 
 
 class LearnerDied(TemporaryError):
@@ -102,9 +108,18 @@ class LearnerProcess:
 
     def train(self, request: TrainRequest, abandon: Callable[[], bool] = lambda: False) -> TrainedRound:
         """See `Learner.train`."""
+        steps, done = self._ask(request, RoundDone, abandon)
+        return TrainedRound(steps, done)
+
+    def sample(self, request: SampleRequest, abandon: Callable[[], bool] = lambda: False) -> Sampled:
+        """Completions from `request.base`. Raises as `train` does."""
+        return self._ask(request, Sampled, abandon)[1]
+
+    def _ask(self, request: AnyRequest, last: type[_Last], abandon: Callable[[], bool]) -> tuple[list[StepDone], _Last]:
+        """The steps and the `last` reply; the child is stopped where it cannot be trusted any more."""
         self.start(abandon)
         try:
-            return self._converse(request, abandon)
+            return self._converse(request, last, abandon)
         except (OSError, EOFError, ValueError) as error:
             self.stop(wait_s=0)
             raise LearnerDied(f"the learner died during a round: {type(error).__name__}") from error
@@ -142,7 +157,9 @@ class LearnerProcess:
             _end(self._child, wait_s)
             self._child = None
 
-    def _converse(self, request: TrainRequest, abandon: Callable[[], bool]) -> TrainedRound:
+    def _converse(
+        self, request: AnyRequest, last: type[_Last], abandon: Callable[[], bool]
+    ) -> tuple[list[StepDone], _Last]:
         assert self._connection is not None
         self._connection.send_bytes(request.model_dump_json().encode())
         steps: list[StepDone] = []
@@ -150,16 +167,14 @@ class LearnerProcess:
             reply = self._receive(self._connection, time.monotonic() + self._timeout_s, abandon)
             if isinstance(reply, StepDone):
                 steps.append(reply)
-            elif isinstance(reply, RoundDone):
-                return TrainedRound(steps, reply)
+            elif isinstance(reply, last):
+                return steps, reply
             elif isinstance(reply, RoundFailed):
-                raise RoundRefused(f"the learner could not train: {reply.error}")
+                raise RoundRefused(f"the learner could not {request.kind}: {reply.error}")
             else:
                 raise LearnerDied(f"the learner said {reply.kind!r} in a round")
 
-    def _receive(
-        self, connection: Connection, deadline_s: float, abandon: Callable[[], bool]
-    ) -> StepDone | RoundDone | RoundFailed | LearnerReady:
+    def _receive(self, connection: Connection, deadline_s: float, abandon: Callable[[], bool]) -> AnyReply:
         while not connection.poll(_POLL_S):
             self._check(deadline_s, abandon)
         return REPLY.validate_json(connection.recv_bytes())

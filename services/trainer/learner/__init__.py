@@ -1,6 +1,7 @@
 """The learner: one process (or one per accelerator) that holds the policy and takes GRPO steps with DeepSpeed.
 
-In: `TrainRequest`s over one socket. Out: `StepDone`, `RoundDone`, `RoundFailed`, and checkpoint folders on disk.
+In: `TrainRequest`s and `SampleRequest`s over one socket. Out: `StepDone`, `RoundDone`, `Sampled`, `RoundFailed`, and
+checkpoint folders on disk.
 Whom it serves: the Celery trainer, which starts it, feeds it, and alone decides which checkpoint is committed.
 
 __main__     settings from the environment, ranks joined, then `serve`
@@ -16,6 +17,7 @@ aggregation  from the loss of tokens to that of a mini-batch
 sequences    which sample a token belongs to
 reference    the policy that the KL term holds on to
 figures      what is measured of a step
+sampling     completions from the policy in memory; decoding: its forward passes, each prompt run once
 engine       DeepSpeed: configuration, backward, step, skip
 checkpoint   folder on disk: write, verify, load
 probe        the fixed sequence whose logprobs the publisher checks

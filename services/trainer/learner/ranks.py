@@ -1,4 +1,4 @@
-"""The process group: one rank started plainly, or N under torchrun. Out: who I am, and three ways to agree."""
+"""The process group: one rank started plainly, or N under torchrun. Out: who I am, and four ways to agree."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ class Ranks:
         if self.world > 1:
             dist.all_reduce(tensor, op=op, group=self.control)
         return [float(v) for v in tensor]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in their order, on rank 0; empty on the others."""
+        if self.world == 1:
+            return [value]
+        box = [None] * self.world if self.first else None
+        dist.gather_object(value, box, dst=0, group=self.control)
+        return box or []
 
     def barrier(self) -> None:
         """Return when every rank has come here."""

@@ -1,7 +1,7 @@
 """One request from start to end: the right base in memory, one optimiser step per mini-batch, one checkpoint.
 
 In: `TrainRequest`. Out: `StepDone` for each mini-batch through `emit`, then `RoundDone`; or an exception, after which
-the memory counts as unknown and the next request loads its base anew.
+the memory counts as unknown and the next request loads its base anew. A `SampleRequest` gives `Sampled`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from services.trainer.learner.packing import Lane, micro_batches, plan_lanes, sh
 from services.trainer.learner.probe import probe_lane, probe_tokens
 from services.trainer.learner.ranks import Ranks
 from services.trainer.learner.reference import FrozenCopy, Reference
+from services.trainer.learner.sampling import Sampler, SamplingRefused
 from services.trainer.learner.tensorboard import Scalars
 from services.trainer.learner_api import (
     LOGPROB_GAP,
@@ -35,6 +36,8 @@ from services.trainer.learner_api import (
     LearnerConfig,
     LearnerReady,
     RoundDone,
+    Sampled,
+    SampleRequest,
     Skipped,
     StepDone,
     TrainGroup,
@@ -73,6 +76,7 @@ class Learner:
         self._engine = self._build()
         self._memory: tuple[int, str] | None = _BASE
         self._scalars = Scalars(config.tensorboard_dir if ranks.first else None)
+        self._sampler = Sampler(self._folder, ranks.device)
 
     def ready(self) -> LearnerReady:
         """What was loaded."""
@@ -100,6 +104,22 @@ class Learner:
         done = RoundDone(target=request.target, seconds=time.monotonic() - started, peak_rss_mb=self._peak_rss_mb())
         self._scalars.round(done, steps, request.scalars)
         return done
+
+    def prepare(self, request: SampleRequest) -> SampleRequest:
+        """Prompts as token ids, and a seed. Rank 0 asks before the others hear of it; raises `SamplingRefused`."""
+        if self._config.zero_stage == 3:
+            raise SamplingRefused("TABWISE_ZERO_STAGE=3 splits the weights over the ranks: sample with 0, 1 or 2")
+        return self._sampler.prepare(request, self._engine.policy.model)
+
+    def sample(self, request: SampleRequest) -> Sampled:
+        """Draw completions, each rank of its share of the prompts (collective). Whole on rank 0."""
+        started = time.monotonic()
+        self._recall(request.base)
+        world, count = self._ranks.world, len(request.prompts)
+        own = self._sampler.sample(self._engine.policy.model, request, range(self._ranks.rank, count, world))
+        shares = [iter(share) for share in self._ranks.gather(own)]
+        groups = [next(shares[index % world]) for index in range(count)] if shares else []
+        return Sampled(groups=groups, seconds=time.monotonic() - started)
 
     # What is in memory
 

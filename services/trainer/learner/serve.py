@@ -1,6 +1,7 @@
 """The connection to the trainer. Rank 0 talks; the other ranks follow what it broadcasts.
 
-In: `TrainRequest` as JSON bytes. Out: `LearnerReady`, `StepDone`, `RoundDone`, `RoundFailed` as JSON bytes.
+In: `TrainRequest` or `SampleRequest` as JSON bytes. Out: `LearnerReady`, `StepDone`, `RoundDone`, `Sampled`,
+`RoundFailed` as JSON bytes.
 The trainer hanging up ends the process at once, also in the middle of a round: the trainer's next learner may be about
 to write the same `vNNNNNN.tmp`.
 """
@@ -20,8 +21,17 @@ from pydantic import BaseModel, ValidationError
 from services.trainer.learner.checkpoint import CheckpointError
 from services.trainer.learner.errors import one_line
 from services.trainer.learner.ranks import Ranks
-from services.trainer.learner.rounds import Learner
-from services.trainer.learner_api import RoundFailed, StepDone, TrainRequest
+from services.trainer.learner.rounds import Emit, Learner
+from services.trainer.learner.sampling import SamplingRefused
+from services.trainer.learner_api import (
+    REQUEST,
+    AnyRequest,
+    RoundDone,
+    RoundFailed,
+    Sampled,
+    SampleRequest,
+    StepDone,
+)
 
 log = structlog.get_logger()
 
@@ -39,33 +49,40 @@ def lead(connection: Connection, learner: Learner, ranks: Ranks) -> None:
 
 
 def follow(learner: Learner, ranks: Ranks) -> None:
-    """Other ranks: train what rank 0 trains; go when it goes."""
+    """Other ranks: train and sample what rank 0 does; go when it goes."""
     while True:
         try:
             message = ranks.broadcast(None)
         except RuntimeError:
             leave()
         if message is not None:
-            learner.train(TrainRequest.model_validate_json(message), _ignore)
+            _carry_out(learner, REQUEST.validate_json(message), _ignore)
 
 
 def _answer(connection: Connection, learner: Learner, ranks: Ranks, message: bytes) -> None:
     try:
-        request = TrainRequest.model_validate_json(message)
+        request = REQUEST.validate_json(message)
         learner.verify(request.base)
+        if isinstance(request, SampleRequest):
+            request = learner.prepare(request)
+            message = request.model_dump_json().encode()
     except ValidationError as error:
-        send(connection, RoundFailed(error=f"not a TrainRequest: {_where(error)}"))
-    except CheckpointError as error:
-        log.error("base refused", error=str(error))
+        send(connection, RoundFailed(error=f"not a request: {_where(error)}"))
+    except (CheckpointError, SamplingRefused) as error:
+        log.error("request refused", error=str(error))
         send(connection, RoundFailed(error=one_line(error)))
     else:
         ranks.broadcast(message.decode())
-        _train(connection, learner, ranks, request)
+        _do(connection, learner, ranks, request)
 
 
-def _train(connection: Connection, learner: Learner, ranks: Ranks, request: TrainRequest) -> None:
+def _carry_out(learner: Learner, request: AnyRequest, emit: Emit) -> RoundDone | Sampled:
+    return learner.sample(request) if isinstance(request, SampleRequest) else learner.train(request, emit)
+
+
+def _do(connection: Connection, learner: Learner, ranks: Ranks, request: AnyRequest) -> None:
     try:
-        done = learner.train(request, lambda step: send(connection, step))
+        done = _carry_out(learner, request, lambda step: send(connection, step))
     except Exception as error:
         log.exception("round failed")
         send(connection, RoundFailed(error=one_line(error)))

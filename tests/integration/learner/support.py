@@ -24,11 +24,15 @@ from services.trainer.learner_api import (
     LEARNER_AUTHKEY,
     LEARNER_CONFIG,
     REPLY,
+    AnyReply,
+    AnyRequest,
     CheckpointRef,
     LearnerConfig,
     LearnerReady,
     RoundDone,
     RoundFailed,
+    Sampled,
+    SampleRequest,
     StepDone,
     TrainGroup,
     TrainRequest,
@@ -95,23 +99,29 @@ class Driver:
 
     def __init__(self, process: subprocess.Popen[bytes], connection: Connection) -> None:
         self.process, self.connection = process, connection
-        self.hello = self.receive()
+        self.hello: AnyReply = self.receive()
 
     @property
     def ready(self) -> LearnerReady:
         assert isinstance(self.hello, LearnerReady), self.hello
         return self.hello
 
-    def receive(self) -> LearnerReady | StepDone | RoundDone | RoundFailed:
+    def receive(self) -> AnyReply:
         assert self.connection.poll(120), "the learner says nothing"
         return REPLY.validate_json(self.connection.recv_bytes())
 
-    def send(self, request: TrainRequest) -> None:
+    def send(self, request: AnyRequest) -> None:
         self.connection.send_bytes(request.model_dump_json().encode())
 
     def train(self, request: TrainRequest) -> tuple[list[StepDone], RoundDone | RoundFailed]:
         self.send(request)
         return self.replies()
+
+    def sample(self, request: SampleRequest) -> Sampled | RoundFailed:
+        self.send(request)
+        reply = self.receive()
+        assert isinstance(reply, Sampled | RoundFailed)
+        return reply
 
     def replies(self) -> tuple[list[StepDone], RoundDone | RoundFailed]:
         steps: list[StepDone] = []
