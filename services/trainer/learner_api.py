@@ -21,6 +21,7 @@ ImportanceName = Literal[
 ]
 KlEstimatorName = Literal["k1", "k2", "k3"]
 AggregationName = Literal["token_mean", "sequence_mean", "dr_grpo"]
+AttentionName = Literal["auto", "dense", "prefix", "flex"]
 
 NON_FINITE: Final = "non_finite"
 LOGPROB_GAP: Final = "logprob_gap"
