@@ -21,6 +21,8 @@ ImportanceName = Literal[
 ]
 KlEstimatorName = Literal["k1", "k2", "k3"]
 AggregationName = Literal["token_mean", "sequence_mean", "dr_grpo"]
+OffloadName = Literal["none", "optimizer", "all"]
+"""What waits in the host's memory between uses: nothing; the optimiser's state and its step; the weights too."""
 AttentionName = Literal["auto", "dense", "prefix", "flex"]
 
 NON_FINITE: Final = "non_finite"
@@ -221,6 +223,13 @@ class LearnerConfig(_Message):
     attention: AttentionName = "auto"
     """How packed groups attend; `auto`: `flex` on a GPU, else `prefix`."""
     gradient_checkpointing: bool = False
+    adapter: Literal["none", "lora"] = "none"
+    """`none`: all weights are trained."""
+    lora_rank: int = 16
+    lora_alpha: float = 32.0
+    lora_targets: str = "all-linear"
+    """Or names of linear layers, separated by commas."""
+    offload: OffloadName = "none"
     seed: int = 0
     tensorboard_dir: str | None = None
     threads: int = 0

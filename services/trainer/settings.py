@@ -6,7 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.trainer.learner_api import AggregationName, ImportanceName, KlEstimatorName, LearnerConfig, LossName
+from services.trainer.learner_api import (
+    AggregationName,
+    ImportanceName,
+    KlEstimatorName,
+    LearnerConfig,
+    LossName,
+    OffloadName,
+)
 from shared.kit.settings import ServiceSettings
 
 AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "tracker", "raw"]
@@ -106,6 +113,17 @@ class TrainerSettings(ServiceSettings):
     max_row_tokens: int = Field(default=4096, ge=64)
     """Token budget of one packed row; a prompt that does not fit with one completion is not trained on."""
     gradient_checkpointing: bool = False
+    """Activations are computed again in the backward pass instead of kept: less memory, more time."""
+    adapter: Literal["none", "lora"] = "none"
+    """`lora` trains a low-rank adapter (peft) instead of all weights; the reference policy is then the policy without
+    it. A lineage of checkpoints keeps to one setting."""
+    lora_rank: int = Field(default=16, ge=1)
+    lora_alpha: float = Field(default=32.0, gt=0)
+    """The adapter counts alpha / rank times."""
+    lora_targets: str = "all-linear"
+    """Or names of linear layers, separated by commas: `q_proj,v_proj`."""
+    offload: OffloadName = "none"
+    """To the host's memory: `optimizer` (from `zero_stage` 1 on) or `all`, the weights too (`zero_stage` 3)."""
     tensorboard_dir: str | None = "var/tensorboard"
 
     @property

@@ -2,18 +2,21 @@
 
 In: the engine and the base model's folder. Out: `vNNNNNN/` with Hugging Face files, `probe.json`, `lineage.json` and
 `deepspeed/` (shared.contracts.checkpoint). Everything goes to `vNNNNNN.tmp/` first, is flushed to disk, then renamed.
+With an adapter the Hugging Face weights are merged; `adapter/` (peft's format) and `deepspeed/` hold it alone.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from services.trainer.learner.adapter import Adapter
 from services.trainer.learner.engine import STATE_TAG, Engine
 from services.trainer.learner.errors import one_line
 from services.trainer.learner.ranks import Ranks
@@ -24,7 +27,18 @@ from shared.kit.errors import TabwiseError
 
 LINEAGE_FILE = "lineage.json"
 STATE_FOLDER = "deepspeed"
+ADAPTER_FOLDER = "adapter"
 WEIGHTS_FILE = "model.safetensors"
+_SHAPE = {
+    "ranks": "TABWISE_LEARNER_RANKS",
+    "zero_stage": "TABWISE_ZERO_STAGE",
+    "dtype": "TABWISE_LEARNER_DTYPE",
+    "adapter": "TABWISE_ADAPTER",
+    "lora_rank": "TABWISE_LORA_RANK",
+    "lora_alpha": "TABWISE_LORA_ALPHA",
+    "lora_targets": "TABWISE_LORA_TARGETS",
+}
+"""Fields of `Lineage` in which a resume must agree, and the setting of each."""
 _COPIED = (
     "config.json", "generation_config.json", "tokenizer*", "vocab.*", "merges.txt", "*.model",
     "special_tokens_map.json", "added_tokens.json", "chat_template*",
@@ -47,6 +61,29 @@ class Lineage(BaseModel):
     ranks: int
     zero_stage: int
     dtype: str
+    adapter: str = "none"
+    lora_rank: int | None = None
+    """This and the following: None without an adapter."""
+    lora_alpha: float | None = None
+    lora_targets: str | None = None
+
+
+def lineage_of(target: CheckpointRef, base: CheckpointRef, config: LearnerConfig, ranks: int) -> Lineage:
+    """Of a checkpoint that this learner writes."""
+    lora = config.adapter == "lora"
+    return Lineage(
+        version=target.version,
+        lineage=target.lineage,
+        parent=base.version,
+        parent_lineage=base.lineage,
+        ranks=ranks,
+        zero_stage=config.zero_stage,
+        dtype=config.dtype,
+        adapter=config.adapter,
+        lora_rank=config.lora_rank if lora else None,
+        lora_alpha=config.lora_alpha if lora else None,
+        lora_targets=config.lora_targets if lora else None,
+    )
 
 
 def folder_of(ref: CheckpointRef) -> Path:
@@ -71,21 +108,17 @@ def verify(ref: CheckpointRef, config: LearnerConfig, ranks: int) -> None:
         raise CheckpointError(
             f"{folder} holds version {found.version} of round {found.lineage}, not {ref.version} of {ref.lineage}"
         )
-    _same_shape(folder, found, config, ranks)
+    _same_shape(folder, found, lineage_of(ref, ref, config, ranks))
     if not (folder / STATE_FOLDER / STATE_TAG).is_dir():
         raise CheckpointError(f"{folder} has no {STATE_FOLDER}/: it can be served, but not trained on")
 
 
-def _same_shape(folder: Path, found: Lineage, config: LearnerConfig, ranks: int) -> None:
-    settings = (
-        ("TABWISE_LEARNER_RANKS", found.ranks, ranks),
-        ("TABWISE_ZERO_STAGE", found.zero_stage, config.zero_stage),
-        ("TABWISE_LEARNER_DTYPE", found.dtype, config.dtype),
-    )
-    for name, saved, now in settings:
-        if saved != now:
+def _same_shape(folder: Path, found: Lineage, now: Lineage) -> None:
+    for field, setting in _SHAPE.items():
+        saved, wanted = getattr(found, field), getattr(now, field)
+        if saved != wanted:
             raise CheckpointError(
-                f"{folder} was written with {name}={saved} and cannot be resumed with {now}: set it back"
+                f"{folder} was written with {setting}={saved} and cannot be resumed with {wanted}: set it back"
             )
 
 
@@ -99,9 +132,17 @@ def load(engine: Engine, ref: CheckpointRef) -> None:
 
 
 def save(
-    engine: Engine, base_folder: Path, target: CheckpointRef, lineage: Lineage, probe: Probe, ranks: Ranks
+    engine: Engine,
+    base_folder: Path,
+    target: CheckpointRef,
+    lineage: Lineage,
+    probe: Callable[[Path], Probe],
+    ranks: Ranks,
 ) -> None:
-    """Write `target.folder` (collective). When this returns on rank 0 the folder is there, whole and flushed."""
+    """Write `target.folder` (collective). When this returns on rank 0 the folder is there, whole and flushed.
+
+    `probe` is asked on rank 0 when the weights lie in the folder that it is given.
+    """
     final = folder_of(target)
     draft = final.with_name(final.name + ".tmp")
     if ranks.first:
@@ -109,14 +150,22 @@ def save(
         draft.mkdir(parents=True)
     ranks.barrier()
     engine.save_state(draft / STATE_FOLDER)
-    weights = engine.weights()
+    state = engine.state()
     ranks.barrier()
-    if ranks.first and weights is not None:
-        write_model(draft, base_folder, weights)
-        (draft / PROBE_FILE).write_text(probe.model_dump_json())
+    if ranks.first and state is not None:
+        _write_weights(draft, base_folder, engine.adapter, state)
+        (draft / PROBE_FILE).write_text(probe(draft).model_dump_json())
         (draft / LINEAGE_FILE).write_text(lineage.model_dump_json(indent=1))
         _publish(draft, final)
     ranks.barrier()
+
+
+def _write_weights(draft: Path, base_folder: Path, adapter: Adapter | None, state: dict[str, Tensor]) -> None:
+    if adapter is None:
+        write_model(draft, base_folder, state)
+    else:
+        write_model(draft, base_folder, adapter.merged(state))
+        adapter.write(draft / ADAPTER_FOLDER, state)
 
 
 def write_model(folder: Path, base_folder: Path, weights: dict[str, Tensor]) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from services.trainer.learner.adapter import Adapter
 from services.trainer.learner.batch import Batch
 from services.trainer.learner.model import PackedPolicy
 from services.trainer.learner_api import LearnerConfig
@@ -24,11 +25,8 @@ STATE_TAG = "state"
 
 
 def deepspeed_config(config: LearnerConfig) -> dict[str, Any]:
-    """Our settings in DeepSpeed's words. Pure."""
-    if config.dtype == "bfloat16" and config.zero_stage == 0:
-        raise SettingsError(
-            "TABWISE_ZERO_STAGE must be 1, 2 or 3 with TABWISE_LEARNER_DTYPE=bfloat16 (0 sums gradients in bfloat16)"
-        )
+    """Our settings in DeepSpeed's words. Pure. Raises `SettingsError` where they do not go together."""
+    _refuse_impossible(config)
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -43,7 +41,26 @@ def deepspeed_config(config: LearnerConfig) -> dict[str, Any]:
     if config.dtype == "bfloat16":
         settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    if config.offload != "none":
+        settings["zero_optimization"] |= _offload(config)
+        settings["optimizer"]["params"]["fused"] = True  # torch's own on CPU; DeepSpeed's needs a compiler
     return settings
+
+
+def _refuse_impossible(config: LearnerConfig) -> None:
+    if config.dtype == "bfloat16" and config.zero_stage == 0:
+        raise SettingsError(
+            "TABWISE_ZERO_STAGE must be 1, 2 or 3 with TABWISE_LEARNER_DTYPE=bfloat16 (0 sums gradients in bfloat16)"
+        )
+    if config.offload == "optimizer" and config.zero_stage == 0:
+        raise SettingsError("TABWISE_ZERO_STAGE must be 1, 2 or 3 with TABWISE_OFFLOAD=optimizer (ZeRO moves it)")
+    if config.offload == "all" and config.zero_stage != 3:
+        raise SettingsError("TABWISE_ZERO_STAGE must be 3 with TABWISE_OFFLOAD=all (only then are weights fetched)")
+
+
+def _offload(config: LearnerConfig) -> dict[str, Any]:
+    place = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    return {"offload_optimizer": place} | ({"offload_param": place} if config.offload == "all" else {})
 
 
 def import_deepspeed() -> Any:
@@ -60,8 +77,11 @@ class Engine:
 
     def __init__(self, policy: PackedPolicy, config: LearnerConfig, device: torch.device) -> None:
         deepspeed = import_deepspeed()
-        self._gathered = deepspeed.zero.GatheredParameters
         self._config = config
+        self.adapter = Adapter(policy.model, config) if config.adapter == "lora" else None
+        """None: all weights are trained."""
+        if self.adapter is not None:
+            policy.register_state_dict_post_hook(_forget_frozen)
         if config.gradient_checkpointing:
             policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         warmup = config.warmup_steps
@@ -95,6 +115,13 @@ class Engine:
         result: Tensor = self._engine(batch)
         return result
 
+    @torch.no_grad()
+    def base_logprobs(self, batch: Batch) -> Tensor:
+        """As `logprobs`, of the base model: with the adapter disabled."""
+        assert self.adapter is not None
+        with self.adapter.disabled():
+            return self.logprobs(batch)
+
     def backward(self, loss: Tensor, last: bool) -> None:
         """Accumulate this micro-batch's gradient; `last` of the mini-batch. Every rank calls it equally often."""
         self._engine.set_gradient_accumulation_boundary(last)
@@ -119,20 +146,24 @@ class Engine:
         self._engine.step()
         return norm
 
-    def weights(self) -> dict[str, Tensor] | None:
-        """The Hugging Face model's state dict, gathered from all ranks (collective); on rank 0 it is complete."""
+    def state(self) -> dict[str, Tensor] | None:
+        """The model's state dict, adapter included, gathered from all ranks (collective); complete on rank 0."""
         if self._config.zero_stage < 3:
             return dict(self.policy.model.state_dict())
         state = self._engine._zero3_consolidated_16bit_state_dict()
         return None if state is None else {name.removeprefix("model."): t for name, t in state.items()}
 
     def save_state(self, folder: Path) -> None:
-        """Everything that a resume needs, optimiser included (collective)."""
-        self._engine.save_checkpoint(str(folder), tag=STATE_TAG, save_latest=False)
+        """Everything that a resume needs of what is trained, optimiser included (collective)."""
+        trained_only = self.adapter is not None
+        self._engine.save_checkpoint(
+            str(folder), tag=STATE_TAG, save_latest=False, exclude_frozen_parameters=trained_only
+        )
 
     def load_state(self, folder: Path) -> None:
         """Undo everything since `save_state` (collective)."""
-        loaded, _ = self._engine.load_checkpoint(str(folder), tag=STATE_TAG)
+        whole = self.adapter is None  # else the frozen weights are the base model's, which are there
+        loaded, _ = self._engine.load_checkpoint(str(folder), tag=STATE_TAG, load_module_strict=whole)
         if loaded is None:
             raise ValueError(f"{folder} holds no DeepSpeed state")
 
@@ -141,6 +172,13 @@ class Engine:
         self._engine.destroy()
         self._engine = None
         gc.collect()
+
+
+def _forget_frozen(policy: nn.Module, state: dict[str, Tensor], prefix: str, metadata: dict[str, Any]) -> None:
+    """DeepSpeed leaves out what is frozen under its first name, and would save a tied embedding as the head."""
+    for name, parameter in policy.named_parameters(prefix.rstrip("."), remove_duplicate=False):
+        if not parameter.requires_grad:
+            state.pop(name, None)
 
 
 def _warmup(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:

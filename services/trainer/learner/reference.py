@@ -1,11 +1,8 @@
-"""The reference policy that the KL term holds on to: the base model, never trained.
-
-Another way to the same logprobs is one more class here: with LoRA, the policy itself with its adapter disabled
-(peft's `disable_adapter`), which holds no second copy of the weights.
-"""
+"""The reference policy that the KL term holds on to: the base model, never trained."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -33,3 +30,11 @@ class FrozenCopy:
         """See `Reference.logprobs`."""
         result: Tensor = self._policy(batch)
         return result
+
+
+class AdapterOff:
+    """The policy itself with its adapter disabled: no second copy of the weights."""
+
+    def __init__(self, base_logprobs: Callable[[Batch], Tensor]) -> None:
+        self.logprobs = base_logprobs
+        """See `Reference.logprobs`."""

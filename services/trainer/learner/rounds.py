@@ -10,6 +10,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import structlog
 import torch
@@ -18,7 +19,6 @@ from torch import Tensor
 from services.trainer.learner import checkpoint
 from services.trainer.learner.aggregation import MinibatchSize
 from services.trainer.learner.batch import Batch, make_batch
-from services.trainer.learner.checkpoint import Lineage
 from services.trainer.learner.engine import Engine
 from services.trainer.learner.figures import NOTHING, Tally
 from services.trainer.learner.loss import Objective, TokenLoss, Tokens
@@ -26,7 +26,7 @@ from services.trainer.learner.model import PackedPolicy, base_folder, load_model
 from services.trainer.learner.packing import Lane, micro_batches, plan_lanes, share_out
 from services.trainer.learner.probe import probe_lane, probe_tokens
 from services.trainer.learner.ranks import Ranks
-from services.trainer.learner.reference import FrozenCopy, Reference
+from services.trainer.learner.reference import AdapterOff, FrozenCopy, Reference
 from services.trainer.learner.sampling import Sampler, SamplingRefused
 from services.trainer.learner.tensorboard import Scalars
 from services.trainer.learner_api import (
@@ -124,11 +124,15 @@ class Learner:
     # What is in memory
 
     def _build(self) -> Engine:
-        policy = PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype]))
-        return Engine(policy, self._config, self._ranks.device)
+        return Engine(self._policy(self._folder), self._config, self._ranks.device)
+
+    def _policy(self, folder: Path) -> PackedPolicy:
+        return PackedPolicy(load_model(folder, _DTYPES[self._config.dtype]))
 
     def _load_reference(self) -> Reference:
-        return FrozenCopy(PackedPolicy(load_model(self._folder, _DTYPES[self._config.dtype])), self._ranks.device)
+        if self._config.adapter == "lora":
+            return AdapterOff(lambda batch: self._engine.base_logprobs(batch))
+        return FrozenCopy(self._policy(self._folder), self._ranks.device)
 
     def _recall(self, base: CheckpointRef) -> None:
         """Bring `base` into memory, unless it is there. A used engine is rebuilt: its gradients are unknown."""
@@ -222,23 +226,22 @@ class Learner:
 
     def _save(self, request: TrainRequest) -> None:
         target, base = request.target, request.base
-        lineage = Lineage(
-            version=target.version,
-            lineage=target.lineage,
-            parent=base.version,
-            parent_lineage=base.lineage,
-            ranks=self._ranks.world,
-            zero_stage=self._config.zero_stage,
-            dtype=self._config.dtype,
-        )
-        checkpoint.save(self._engine, self._folder, target, lineage, self._probe(target.version), self._ranks)
+        lineage = checkpoint.lineage_of(target, base, self._config, self._ranks.world)
+        checkpoint.save(self._engine, self._folder, target, lineage, self._prober(target.version), self._ranks)
+
+    def _prober(self, version: int) -> Callable[[Path], Probe]:
+        """How the probe's logprobs are found out: in memory, or with an adapter from the merged weights on disk, which
+        nobody holds in memory (and which bfloat16 rounds otherwise than the sum of two layers)."""
+        if self._config.adapter == "lora":
+            return lambda folder: self._probe(version, FrozenCopy(self._policy(folder), self._ranks.device).logprobs)
+        probe = self._probe(version, self._engine.logprobs)
+        return lambda folder: probe
 
     @torch.no_grad()
-    def _probe(self, version: int) -> Probe:
-        """Under the weights as they are saved; the forward pass in their dtype, the softmax in fp32."""
+    def _probe(self, version: int, logprobs: Callable[[Batch], Tensor]) -> Probe:
+        """The forward pass in the weights' dtype, the softmax in fp32."""
         batch = make_batch([probe_lane(self._probe_tokens)], self._ranks.device)
-        logprobs = self._engine.logprobs(batch).tolist()
-        return Probe(version=version, token_ids=self._probe_tokens, logprobs=logprobs)
+        return Probe(version=version, token_ids=self._probe_tokens, logprobs=logprobs(batch).tolist())
 
     def _peak_rss_mb(self) -> float:
         """Of all ranks together."""
