@@ -21,9 +21,9 @@ ImportanceName = Literal[
 ]
 KlEstimatorName = Literal["k1", "k2", "k3"]
 AggregationName = Literal["token_mean", "sequence_mean", "dr_grpo"]
+AttentionName = Literal["auto", "dense", "prefix", "flex"]
 OffloadName = Literal["none", "optimizer", "all"]
 """What waits in the host's memory between uses: nothing; the optimiser's state and its step; the weights too."""
-AttentionName = Literal["auto", "dense", "prefix", "flex"]
 
 NON_FINITE: Final = "non_finite"
 LOGPROB_GAP: Final = "logprob_gap"

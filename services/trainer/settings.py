@@ -8,6 +8,7 @@ from pydantic import Field
 
 from services.trainer.learner_api import (
     AggregationName,
+    AttentionName,
     ImportanceName,
     KlEstimatorName,
     LearnerConfig,
@@ -112,6 +113,8 @@ class TrainerSettings(ServiceSettings):
     zero_stage: int = Field(default=2, ge=0, le=3)
     max_row_tokens: int = Field(default=4096, ge=64)
     """Token budget of one packed row; a prompt that does not fit with one completion is not trained on."""
+    attention: AttentionName = "auto"
+    """How packed groups attend: `dense`, `prefix`, `flex` (GPU); `auto`: `flex` on a GPU, else `prefix`."""
     gradient_checkpointing: bool = False
     """Activations are computed again in the backward pass instead of kept: less memory, more time."""
     adapter: Literal["none", "lora"] = "none"

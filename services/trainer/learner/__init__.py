@@ -8,8 +8,10 @@ __main__     settings from the environment, ranks joined, then `serve`
 serve        the connection: rank 0 talks, the other ranks follow
 rounds       one request: right base in memory, mini-batches, checkpoint
 packing      groups → lanes `[prompt | y1 | … | yG]` → micro-batches; pure, torch-free
+attention    who sees whom in them: three kinds, chosen by setting and device; attention_prefix, attention_flex
 batch        a micro-batch as tensors
 model        Hugging Face model → logprobs of the credited tokens, and of nothing else
+head         hidden states → logprobs, in chunks
 loss         the objective: a surrogate, put together with the three below by name; formulas with their sources
 importance   weights that correct for who sampled the tokens
 kl           estimates of the KL to the reference

@@ -1,29 +1,29 @@
-"""A micro-batch as tensors. In: lanes. Out: the input of model and loss. B lanes, L positions, N credited tokens."""
+"""A micro-batch as tensors. In: lanes. Out: the input of model and loss. B rows, L positions, N credited tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from services.trainer.learner.packing import PROMPT_SEGMENT, Lane
+from services.trainer.learner.attention import DENSE, AttentionKind
+from services.trainer.learner.packing import Lane
 from services.trainer.learner.sequences import Sequences, sequences_of
-
-_PADDING_SEGMENT = -1
-STRIDE = 32
-"""Lanes are padded to a multiple of this. Shapes then recur: oneDNN keeps a kernel for each shape that it has met, and
-in bfloat16 the process grew from 0.6 to 1.6 GB within 25 rounds of ever new lengths; now it stays at 0.85 GB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`predict_index_N` points into the B·L flattened positions; `mask_B1LL` is true where a query sees a key."""
+    """`predict_index_N` points into the B·L flattened positions."""
 
     token_ids_BL: Tensor
     position_ids_BL: Tensor
-    mask_B1LL: Tensor
+    implementation: str
+    """The attention function that the model is to use."""
+    arguments: dict[str, Any]
+    """What the model's forward pass hands on to it: who sees whom."""
     predict_index_N: Tensor
     targets_N: Tensor
     behaviour_logprobs_N: Tensor
@@ -34,22 +34,23 @@ class Batch:
     """None where no lane is."""
 
 
-def make_batch(lanes: Sequence[Lane], device: torch.device) -> Batch:
-    """Pad the lanes to the longest of them (rounded up to `STRIDE`) and put their credited tokens one after another."""
-    length = -(-max(lane.length for lane in lanes) // STRIDE) * STRIDE
+def make_batch(lanes: Sequence[Lane], device: torch.device, kind: AttentionKind = DENSE) -> Batch:
+    """Stack the lanes, or put them into one row, as `kind` wants them; their credited tokens one after another."""
+    rows = [[lane] for lane in lanes] if kind.stacked else [list(lanes)]
+    length = -(-max(sum(lane.length for lane in row) for row in rows) // kind.stride) * kind.stride
 
-    def padded(rows: list[list[int]], filler: int) -> Tensor:
-        return torch.tensor([row + [filler] * (length - len(row)) for row in rows], device=device)
+    def padded(values: list[list[int]]) -> Tensor:
+        return torch.tensor([row + [0] * (length - len(row)) for row in values], device=device)
 
     def joined(values: list[list[float]]) -> Tensor:
         return torch.tensor([v for row in values for v in row], dtype=torch.float32, device=device)
 
-    predict_at = [row * length + at for row, lane in enumerate(lanes) for at in lane.predict_at]
     return Batch(
-        token_ids_BL=padded([lane.token_ids for lane in lanes], 0),
-        position_ids_BL=padded([lane.position_ids for lane in lanes], 0),
-        mask_B1LL=attention_mask(padded([lane.segment_ids for lane in lanes], _PADDING_SEGMENT)),
-        predict_index_N=torch.tensor(predict_at, device=device),
+        token_ids_BL=padded([[token for lane in row for token in lane.token_ids] for row in rows]),
+        position_ids_BL=padded([[at for lane in row for at in lane.position_ids] for row in rows]),
+        implementation=kind.implementation,
+        arguments=kind.arguments(lanes, length, device),
+        predict_index_N=torch.tensor(_predict_at(rows, length), device=device),
         targets_N=torch.tensor([t for lane in lanes for t in lane.targets], device=device),
         behaviour_logprobs_N=joined([lane.behaviour_logprobs for lane in lanes]),
         advantages_N=joined([lane.advantages for lane in lanes]),
@@ -59,19 +60,18 @@ def make_batch(lanes: Sequence[Lane], device: torch.device) -> Batch:
     )
 
 
+def _predict_at(rows: Sequence[Sequence[Lane]], length: int) -> list[int]:
+    """Of each credited token, where it is predicted in the flattened rows of `length` positions."""
+    places = []
+    for number, row in enumerate(rows):
+        start = number * length
+        for lane in row:
+            places += [start + at for at in lane.predict_at]
+            start += lane.length
+    return places
+
+
 def _off_policy(lanes: Sequence[Lane], device: torch.device) -> Tensor | None:
     if not any(lane.off_policy for lane in lanes):
         return None
     return torch.tensor([lane.off_policy for lane in lanes for _ in lane.targets], device=device)
-
-
-def attention_mask(segment_ids_BL: Tensor) -> Tensor:
-    """Boolean [B, 1, L, L]: causal, and a query sees the prompt and its own segment only.
-
-    Padding is a segment too and sees itself, so that no row of the softmax is empty (an empty one gives NaN).
-    """
-    query_BL1, key_B1L = segment_ids_BL.unsqueeze(2), segment_ids_BL.unsqueeze(1)
-    length = segment_ids_BL.shape[1]
-    causal_LL = torch.ones(length, length, dtype=torch.bool, device=segment_ids_BL.device).tril()
-    seen_BLL = causal_LL & ((key_B1L == PROMPT_SEGMENT) | (key_B1L == query_BL1))
-    return seen_BLL.unsqueeze(1)

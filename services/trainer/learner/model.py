@@ -8,18 +8,16 @@ import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from services.trainer.learner.batch import Batch
 from services.trainer.learner.errors import blaming_model_path
+from services.trainer.learner.head import head_logprobs
 from shared.kit.errors import SettingsError
 
-_LOGITS_PER_CHUNK = 16 * 1024 * 1024
-"""Logits held at a time (64 MB in fp32). A Qwen vocabulary gives chunks of 110 tokens."""
 _STRIDE = 64
-"""The head runs on a multiple of this many positions; see `batch.STRIDE`."""
+"""The head runs on a multiple of this many positions; see `attention.STRIDE`."""
 
 
 class PackedPolicy(nn.Module):
@@ -31,11 +29,10 @@ class PackedPolicy(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Run the decoder over all positions, and the head over those that predict a credited token."""
-        hidden_BLD = self.model.base_model(
-            input_ids=batch.token_ids_BL,
-            attention_mask=batch.mask_B1LL,
-            position_ids=batch.position_ids_BL,
-            use_cache=False,
+        model = self.model
+        model.config._attn_implementation = batch.implementation
+        hidden_BLD = model.base_model(
+            input_ids=batch.token_ids_BL, position_ids=batch.position_ids_BL, use_cache=False, **batch.arguments
         ).last_hidden_state
         count = len(batch.targets_N)
         index_N, targets_N, temperatures_N = (
@@ -43,21 +40,8 @@ class PackedPolicy(nn.Module):
             for t in (batch.predict_index_N, batch.targets_N, batch.temperatures_N)
         )
         hidden_ND = hidden_BLD.flatten(0, 1)[index_N]
-        size = max(1, _LOGITS_PER_CHUNK // self.model.config.vocab_size)
-        parts = zip(*(t.split(size) for t in (hidden_ND, targets_N, temperatures_N)), strict=True)
-        recompute = torch.is_grad_enabled() and len(batch.targets_N) > size
-        return torch.cat([self._chunk(part, recompute) for part in parts])[:count]
-
-    def _chunk(self, part: tuple[Tensor, Tensor, Tensor], recompute: bool) -> Tensor:
-        """Logprobs of one chunk; with several chunks the logits are made again in the backward pass, not kept."""
-        if recompute:
-            return checkpoint(self._head_logprobs, *part, use_reentrant=False)
-        return self._head_logprobs(*part)
-
-    def _head_logprobs(self, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor) -> Tensor:
-        logits_NV = self.model.get_output_embeddings()(hidden_ND).float() / temperatures_N.unsqueeze(1)
-        chosen_N = logits_NV.gather(1, targets_N.unsqueeze(1)).squeeze(1)
-        return chosen_N - logits_NV.logsumexp(1)
+        head = model.get_output_embeddings()
+        return head_logprobs(head, hidden_ND, targets_N, temperatures_N, model.config.vocab_size)[:count]
 
 
 def load_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -89,9 +73,27 @@ def base_folder(model_path: str) -> Path:
         return Path(snapshot_download(model_path))
 
 
-def _refuse_unsupported(config: object) -> None:
-    """Features that our mask or head would silently get wrong."""
-    if getattr(config, "use_sliding_window", False):
-        raise SettingsError("TABWISE_MODEL_PATH: the learner does not train models with sliding-window attention")
-    if getattr(config, "final_logit_softcapping", None):
-        raise SettingsError("TABWISE_MODEL_PATH: the learner does not train models with logit soft-capping")
+_UNSUPPORTED = {
+    "attn_logit_softcapping": "soft-capped attention",
+    "final_logit_softcapping": "logit soft-capping",
+    "logit_scale": "scaled logits",
+    "logits_scaling": "scaled logits",
+    "lm_head_multiplier": "scaled logits",
+}
+"""Features that our attention or head would silently get wrong, by their field in the configuration. 1: none."""
+_KNOWN_LAYERS = {"full attention", "sliding attention"}
+
+
+def _refuse_unsupported(config: PretrainedConfig) -> None:
+    found = [feature for field, feature in _UNSUPPORTED.items() if getattr(config, field, None) not in (None, 1)]
+    if _slides(config):
+        found.append("sliding-window attention")
+    found += {kind.replace("_", " ") for kind in getattr(config, "layer_types", None) or ()} - _KNOWN_LAYERS
+    if found:
+        raise SettingsError(f"TABWISE_MODEL_PATH: the learner does not train models with {', '.join(found)}")
+
+
+def _slides(config: PretrainedConfig) -> bool:
+    """Qwen's configurations have a switch, others (Mistral's) slide wherever they name a window."""
+    switch = getattr(config, "use_sliding_window", getattr(config, "sliding_window", None) is not None)
+    return bool(switch) or "sliding_attention" in (getattr(config, "layer_types", None) or ())

@@ -1,10 +1,11 @@
 """Which tokens run where. In: groups. Out: lanes and micro-batches. Pure, torch-free, the same on every rank.
 
 A *lane* is one prompt followed by its samples, `[prompt | y1 | … | yG]`: the prompt runs once for all of them. Position
-ids restart after the prompt for each sample, and a sample sees the prompt and itself (the mask is made from
-`segment_ids` in `batch`). A *micro-batch* is a few lanes of similar length side by side. They do not share a row: in
-one long row every token would be scored against all the other groups' only to be masked out again (measured in
-docs/decisions/0005-learner.md).
+ids restart after the prompt for each sample, and a sample sees the prompt and itself (`attention`).
+A *micro-batch* is a few lanes within one budget of tokens. Where attention skips what is not seen, they lie in one
+row, `[prompt | y1 | … | yG][prompt | y1 | …]…`, without padding. A dense mask skips nothing: every token of such a row
+would be scored against all the other groups' only to be masked out again (measured in docs/decisions/0005-learner.md),
+so there lanes of similar length are stacked, each in a row of its own.
 
 Only what the loss needs is run. Tokens after `credited_tokens` are not, and the last credited token is not either: it
 is predicted, and nothing is predicted from it.
@@ -50,6 +51,11 @@ class Lane:
     def credited(self) -> int:
         """N."""
         return len(self.targets)
+
+    @property
+    def prompt_length(self) -> int:
+        """P, tokens."""
+        return self.segment_ids.count(PROMPT_SEGMENT)
 
 
 def make_lane(group: TrainGroup, samples: Sequence[TrainSample]) -> Lane:
@@ -112,12 +118,33 @@ def share_out(lanes: Sequence[Lane], ranks: int) -> list[list[Lane]]:
     return shares
 
 
-def micro_batches(lanes: Sequence[Lane], max_tokens: int) -> list[list[Lane]]:
-    """Lanes of similar length together, at most `max_tokens` positions each, padding included."""
+def micro_batches(lanes: Sequence[Lane], max_tokens: int, stacked: bool = True) -> list[list[Lane]]:
+    """Lanes that run together, at most `max_tokens` positions; one lane that is longer runs alone.
+
+    `stacked`: of similar length, and the padding to the longest counts; else one behind the other.
+    """
+    return _stacks(lanes, max_tokens) if stacked else _rows(lanes, max_tokens)
+
+
+def _stacks(lanes: Sequence[Lane], max_tokens: int) -> list[list[Lane]]:
     batches: list[list[Lane]] = []
     for lane in sorted(lanes, key=lambda lane: -lane.length):
         if batches and batches[-1][0].length * (len(batches[-1]) + 1) <= max_tokens:
             batches[-1].append(lane)
         else:
             batches.append([lane])
+    return batches
+
+
+def _rows(lanes: Sequence[Lane], max_tokens: int) -> list[list[Lane]]:
+    """Longest first, each into the first row that has room (first-fit decreasing)."""
+    batches: list[list[Lane]] = []
+    room: list[int] = []
+    for lane in sorted(lanes, key=lambda lane: -lane.length):
+        at = next((at for at, left in enumerate(room) if lane.length <= left), len(room))
+        if at == len(room):
+            batches.append([])
+            room.append(max_tokens)
+        batches[at].append(lane)
+        room[at] -= lane.length
     return batches

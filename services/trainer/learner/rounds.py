@@ -16,7 +16,7 @@ import structlog
 import torch
 from torch import Tensor
 
-from services.trainer.learner import checkpoint
+from services.trainer.learner import attention, checkpoint
 from services.trainer.learner.aggregation import MinibatchSize
 from services.trainer.learner.batch import Batch, make_batch
 from services.trainer.learner.engine import Engine
@@ -74,6 +74,7 @@ class Learner:
         self._objective = Objective(config)
         self._reference = self._load_reference() if config.kl_coef > 0 else None
         self._engine = self._build()
+        self._attention = attention.choose(config.attention, self._engine.policy.model, ranks.device)
         self._memory: tuple[int, str] | None = _BASE
         self._scalars = Scalars(config.tensorboard_dir if ranks.first else None)
         self._sampler = Sampler(self._folder, ranks.device)
@@ -155,16 +156,20 @@ class Learner:
         lanes = plan_lanes(groups, self._config.max_row_tokens)
         if not lanes:
             raise ValueError("a mini-batch without groups")
-        shares = [micro_batches(part, self._config.max_row_tokens) for part in share_out(lanes, self._ranks.world)]
+        budget, stacked = self._config.max_row_tokens, self._attention.stacked
+        shares = [micro_batches(part, budget, stacked) for part in share_out(lanes, self._ranks.world)]
         own = shares[self._ranks.rank]
         spare = [[min(lanes, key=lambda lane: lane.length)]] * (max(map(len, shares)) - len(own))
         size = MinibatchSize(sum(lane.credited for lane in lanes), sum(len(lane.sample_lengths) for lane in lanes))
         return Work(own + spare, len(own), size, len(groups))
 
+    def _batch(self, lanes: Sequence[Lane]) -> Batch:
+        return make_batch(lanes, self._ranks.device, self._attention)
+
     @torch.no_grad()
     def _proximal(self, work: Work) -> list[Tensor]:
         """The policy's logprobs as the round begins, for the mini-batches that earlier steps will precede."""
-        return [self._engine.logprobs(make_batch(lanes, self._ranks.device)) for lanes in work.batches]
+        return [self._engine.logprobs(self._batch(lanes)) for lanes in work.batches]
 
     def _step(self, index: int, work: Work, proximal: list[Tensor] | None) -> StepDone:
         started, rate = time.monotonic(), self._engine.learning_rate
@@ -173,7 +178,7 @@ class Learner:
         skipped: Skipped | None = None
         scale = self._ranks.world / aggregation.divisor(work.size)
         for at, lanes in enumerate(work.batches):
-            batch, last = make_batch(lanes, self._ranks.device), at == len(work.batches) - 1
+            batch, last = self._batch(lanes), at == len(work.batches) - 1
             terms = self._token_loss(batch, None if proximal is None else proximal[at])
             part = aggregation.part(terms.loss_N, batch.sequences)
             if at < work.real:

@@ -91,8 +91,18 @@ def test_shares_hold_every_lane_once(lengths: list[int], ranks: int) -> None:
 def test_micro_batches_hold_every_lane_within_the_budget(lengths: list[int], budget: int) -> None:
     lanes = [_lane(length) for length in lengths]
 
-    batches = micro_batches(lanes, budget)
+    stacks, rows = (micro_batches(lanes, budget, stacked) for stacked in (True, False))
 
-    assert sorted(id(lane) for batch in batches for lane in batch) == sorted(map(id, lanes))
-    for batch in batches:
+    for batches in (stacks, rows):
+        assert sorted(id(lane) for batch in batches for lane in batch) == sorted(map(id, lanes))
+    for batch in stacks:
         assert len(batch) == 1 or len(batch) * max(lane.length for lane in batch) <= budget
+    for batch in rows:
+        assert len(batch) == 1 or sum(lane.length for lane in batch) <= budget
+    assert len(rows) <= len(stacks)
+
+
+def test_rows_are_filled_where_there_is_room() -> None:
+    batches = micro_batches([_lane(length) for length in (50, 30, 60, 40, 20)], 100, stacked=False)
+
+    assert [[lane.length for lane in batch] for batch in batches] == [[60, 40], [50, 30, 20]]

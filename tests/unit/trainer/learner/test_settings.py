@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen2Config
+from transformers import Gemma2Config, GraniteConfig, MistralConfig, PretrainedConfig, Qwen2Config
 
 from services.trainer.learner.engine import deepspeed_config
 from services.trainer.learner.model import base_folder, load_model
@@ -41,9 +41,19 @@ def test_empty_model_folder_names_the_setting(tmp_path: Path) -> None:
         load_model(tmp_path, torch.float32)
 
 
-def test_sliding_window_is_refused(tmp_path: Path) -> None:
-    Qwen2Config(use_sliding_window=True, sliding_window=8).save_pretrained(tmp_path)
-    with pytest.raises(SettingsError, match="sliding-window"):
+@pytest.mark.parametrize(
+    ("config", "feature"),
+    [
+        (Qwen2Config(use_sliding_window=True, sliding_window=8), "sliding-window attention"),
+        (MistralConfig(sliding_window=8), "sliding-window attention"),
+        (Gemma2Config(), "soft-capped attention, logit soft-capping, sliding-window attention"),
+        (GraniteConfig(logits_scaling=2.0), "scaled logits"),
+    ],
+    ids=lambda value: getattr(value, "model_type", None),
+)
+def test_what_we_would_get_wrong_is_refused(config: PretrainedConfig, feature: str, tmp_path: Path) -> None:
+    config.save_pretrained(tmp_path)
+    with pytest.raises(SettingsError, match=f"does not train models with {feature}"):
         load_model(tmp_path, torch.float32)
 
 
