@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -91,13 +92,16 @@ class LearnerProcess:
         startup_s: float = 180.0,
         timeout_s: float = 600.0,
         on_start: Callable[[], None] = lambda: None,
+        log_file: Path | None = None,
     ) -> None:
+        """`log_file`: where the child's output is appended; None: it goes where ours goes."""
         self._config = config
         self._module = module
         self._ranks = ranks
         self._startup_s = startup_s
         self._timeout_s = timeout_s
         self._on_start = on_start
+        self._log_file = log_file
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -216,13 +220,17 @@ class LearnerProcess:
             LEARNER_ADDRESS: address,
             LEARNER_AUTHKEY: authkey.hex(),
         }
-        return subprocess.Popen(
-            [sys.executable, *launcher],
-            env=os.environ | told,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_die_with_parent(),
-        )
+        with ExitStack() as after_start:
+            output = None if self._log_file is None else after_start.enter_context(self._log_file.open("ab"))
+            return subprocess.Popen(
+                [sys.executable, *launcher],
+                env=os.environ | told,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(),
+            )
 
 
 class _Accept(threading.Thread):

@@ -83,7 +83,7 @@ class Runtime:
         learner.start(self.stopping.requested)
 
 
-def make_learner(settings: TrainerSettings, metrics: TrainerMetrics) -> LearnerProcess:
+def make_learner(settings: TrainerSettings, metrics: TrainerMetrics, log_file: Path | None = None) -> LearnerProcess:
     """Not started yet."""
     return LearnerProcess(
         settings.learner_config(),
@@ -92,6 +92,7 @@ def make_learner(settings: TrainerSettings, metrics: TrainerMetrics) -> LearnerP
         startup_s=settings.learner_startup_s,
         timeout_s=settings.learner_timeout_s,
         on_start=metrics.learner_starts.inc,
+        log_file=log_file,
     )
 
 
