@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 from contextlib import suppress
@@ -25,7 +26,7 @@ def keep(task: Task, output: int, answer: int) -> None:
     try:
         enter_project(task)
     except OSError as error:
-        say(answer, Verdict(problem=f"{error.strerror or error} {error.filename or ''}".strip()))
+        say(answer, Verdict(problem=_one_line(error)))
         return
     status = _wait_for(fork_into(partial(_become_command, task, output)))
     if task["namespaces"]:
@@ -34,6 +35,13 @@ def keep(task: Task, output: int, answer: int) -> None:
     else:
         kill_descendants(os.getpid())
     say(answer, Verdict(status=os.waitstatus_to_exitcode(status), report=_read_report(task["report"])))
+
+
+def _one_line(error: OSError) -> str:
+    """The first of many, where a whole folder could not be copied."""
+    if isinstance(error, shutil.Error):
+        return str(error.args[0][0][2])
+    return f"{error.strerror or error} {error.filename or ''}".strip()
 
 
 def say(end: int, verdict: Verdict) -> None:

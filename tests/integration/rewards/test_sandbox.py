@@ -190,6 +190,14 @@ async def test_more_files_than_the_disk_holds(isolated: Sandbox) -> None:
 
 
 @needs_namespaces
+async def test_a_project_that_is_larger_than_the_disk(isolated: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (LIMITS.disk_mb << 20))
+    (tmp_path / "more").write_bytes(b"x" * (1 << 20))
+    with pytest.raises(room.SandboxError, match=r"No space left on device.*; raise limits.disk_mb, or leave more out"):
+        await sh(isolated, "true", project=str(tmp_path))
+
+
+@needs_namespaces
 async def test_writing_outside(isolated: Sandbox, tmp_path: Path) -> None:
     """Programs are read-only, the rest of the disk isn't there, and what can be written is gone afterwards."""
     mark = uuid4().hex

@@ -9,17 +9,17 @@ one place are compared with each other, and must be measured with one measure.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
 
 from services.trainer.warmstart.rewards.options import Options
-from services.trainer.warmstart.rewards.protocol import Candidate, Reward
+from services.trainer.warmstart.rewards.protocol import Candidate, Counting, Reward
 from services.trainer.warmstart.rewards.registry import make_reward
+from services.trainer.warmstart.rewards.together import together
 from shared.kit.errors import SettingsError, TabwiseError
 
 
@@ -43,13 +43,15 @@ class Scores:
     """Weighted sums, 0 to the sum of the weights; None: unknown, to be masked out."""
     parts: Mapping[str, list[float | None]]
     """Before weighting, by the name of the reward."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What rewards have counted since the start: `llm_judge_unparsable`, …."""
 
     def figures(self) -> dict[str, float]:
-        """For the log of a round: mean over the known and share of the known, of the whole and of each part."""
+        """For the log of a round: mean and share of the known, of the whole and of each part, and the counts."""
         columns = {"total": self.total, **self.parts}
-        return {
-            key: value for name, column in columns.items() for key, value in _figures(f"reward/{name}", column).items()
-        }
+        means = [_figures(f"reward/{name}", column) for name, column in columns.items()]
+        counts = {f"reward/{name}": float(count) for name, count in self.counts.items()}
+        return {key: value for figures in (*means, counts) for key, value in figures.items()}
 
 
 class RewardMix:
@@ -76,15 +78,18 @@ class RewardMix:
 
     async def score(self, candidates: Sequence[Candidate]) -> Scores:
         """Ask all rewards at once. Raises `RewardError`."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                asked = {name: group.create_task(_ask(name, r, candidates)) for name, (_, r) in self._rewards.items()}
-        except ExceptionGroup as failed:
-            first = failed.exceptions[0]
-            raise first from first.__cause__
-        parts = {name: task.result() for name, task in asked.items()}
+        columns = await together(_ask(name, reward, candidates) for name, (_, reward) in self._rewards.items())
         weights = [weight for weight, _ in self._rewards.values()]
-        return Scores(weighted(candidates, weights, list(parts.values())), parts)
+        parts = dict(zip(self._rewards, columns, strict=True))
+        return Scores(weighted(candidates, weights, columns), parts, self._counts())
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            f"{name}_{what}": count
+            for name, (_, reward) in self._rewards.items()
+            if isinstance(reward, Counting)
+            for what, count in reward.counts.items()
+        }
 
 
 def weighted(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,15 @@ class Reward(Protocol):
         Called with a mini-batch at a time, one call after another. How many things run at once inside is the
         reward's own business, and bounded. An exception ends the warm start (which resumes where it stopped).
         """
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A reward that also counts what happened; the counts are in the log of each round."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Since the start, by name."""
 
 
 RewardFactory = Callable[[Mapping[str, Any]], Reward]

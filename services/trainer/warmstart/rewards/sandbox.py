@@ -217,7 +217,8 @@ async def _end(jail: asyncio.subprocess.Process) -> None:
 
 def _outcome(verdict: Verdict) -> Outcome:
     if problem := verdict.get("problem"):
-        raise SandboxError(f"the sandbox could not be prepared: {problem}")
+        hint = "; raise limits.disk_mb, or leave more out" if "No space left" in problem else ""
+        raise SandboxError(f"the sandbox could not be prepared: {problem}{hint}")
     output, report = verdict.get("output", ""), verdict.get("report")
     if killed := verdict.get("killed"):
         return Outcome(killed, -1, output, report)

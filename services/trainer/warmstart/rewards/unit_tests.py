@@ -7,7 +7,6 @@ pytest's report must show every test passed that passes with the reference; whoe
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import sys
 from collections import OrderedDict
@@ -22,6 +21,7 @@ from pydantic import Field, field_validator
 from services.trainer.warmstart.rewards.options import Options
 from services.trainer.warmstart.rewards.protocol import Candidate
 from services.trainer.warmstart.rewards.sandbox import Limits, Outcome, Run, Sandbox
+from services.trainer.warmstart.rewards.together import together
 
 log = structlog.get_logger()
 
@@ -108,15 +108,9 @@ class UnitTests:
 
     async def _try(self, files: Iterable[_File]) -> dict[_File, Outcome]:
         """Run the tests of each, a few at once."""
-        places = asyncio.Semaphore(self._options.concurrency)
-
-        async def run(file: _File) -> Outcome:
-            async with places:
-                return await self._sandbox.run(self._run(file))
-
-        async with asyncio.TaskGroup() as group:
-            tasks = {file: group.create_task(run(file)) for file in files}
-        return {file: task.result() for file, task in tasks.items()}
+        asked = list(files)
+        outcomes = await together((self._sandbox.run(self._run(file)) for file in asked), self._options.concurrency)
+        return dict(zip(asked, outcomes, strict=True))
 
     def _testable(self, candidate: Candidate) -> bool:
         path, languages = PurePosixPath(candidate.path), self._options.languages
