@@ -104,7 +104,7 @@ class Sampler:
         logits_KV = cache.prefill().repeat_interleave(request.n, dim=0)
         alive, rows = [member for group in members for member in group], list(range(len(batch)))
         for said in range(request.max_tokens):
-            uniforms_K = [float(randoms[member.row][said, member.slot]) for member in alive]
+            uniforms_K = [float(randoms[member.row][member.slot, said]) for member in alive]
             for member, token, logprob in zip(alive, *draw(logits_KV, uniforms_K, request.temperature), strict=True):
                 member.token_ids.append(token)
                 member.logprobs.append(logprob)
@@ -186,8 +186,8 @@ def _inverse(logprobs_KV: Tensor, uniforms_K: Sequence[float]) -> Tensor:
 
 
 def _uniforms(request: SampleRequest, index: int) -> np.ndarray:
-    """[max_tokens, n] in [0, 1), of this group alone."""
-    return np.random.default_rng([request.seed or 0, index]).random((request.max_tokens, request.n))
+    """[n, max_tokens] in [0, 1), of this group alone; the first members' are the same whatever `n` is."""
+    return np.random.default_rng([request.seed or 0, index]).random((request.n, request.max_tokens))
 
 
 def _forget_finished(cache: SharedPrompts, rows: list[int], alive: Sequence[_Member]) -> list[int]:

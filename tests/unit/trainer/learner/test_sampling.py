@@ -108,6 +108,7 @@ def test_seed_decides(sampler: Sampler, model: PreTrainedModel) -> None:
     free = [sample(sampler, model, request(n=3, seed=None)) for _ in range(2)]
 
     assert same[0] == same[1]
+    assert sample(sampler, model, request(n=1, seed=1))[0].samples[0].token_ids == same[0][0].samples[0].token_ids
     assert same[0] != other
     assert free[0] != free[1]
     assert len({tuple(s.token_ids) for s in same[0][0].samples}) == 3
