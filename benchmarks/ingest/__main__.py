@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.ingest import joins, pgbench, servers
+from benchmarks.ingest import joins, pgbench, recorder, servers
 from benchmarks.ingest.figures import Measured, Results, head, lines
 from benchmarks.processes import SERVER_CORE, on_core
 from deploy.local.embedded import EmbeddedPostgres, EmbeddedRedis, free_port, running
@@ -65,18 +65,20 @@ def _measure(postgres: EmbeddedPostgres, url: str | None, connections: int, seco
     return measured
 
 
-def record(postgres: EmbeddedPostgres, redis: EmbeddedRedis, generations: int, rounds: int) -> dict[str, Any]:
+def record(
+    postgres: EmbeddedPostgres, redis: EmbeddedRedis, generations: int, rounds: int, texts: str
+) -> dict[str, Any]:
     """The recorder on one core, median of the rounds."""
     seen = []
     for number in range(rounds):
         servers.empty(postgres, "generations")
         command = [sys.executable, "-m", "benchmarks.ingest.recorder", postgres.url(servers.DATABASE), redis.url()]
-        command += ["--generations", str(generations)]
+        command += ["--generations", str(generations), "--texts", texts]
         done = subprocess.run(on_core(SERVER_CORE, command), check=True, stdout=subprocess.PIPE)
         seen.append(json.loads(done.stdout))
-        _tell(f"round {number + 1}", "recorder", 1, seen[-1])
+        _tell(f"round {number + 1}", f"recorder, {texts}", 1, seen[-1])
     figures = {name: round(statistics.median(one[name] for one in seen), 1) for name in ("generations_per_s", "cpu_us")}
-    return head("recorder_generations_per_s", generations=generations) | {
+    return head("recorder_generations_per_s", generations=generations, texts=texts) | {
         "ours": figures["generations_per_s"],
         "cpu_us_per_generation": figures["cpu_us"],
     }
@@ -147,7 +149,7 @@ def main(
             if "events" in wanted:
                 found += lines(compare(postgres, redis, loads, rounds, seconds, folder), loads)
             if "recorder" in wanted:
-                found.append(record(postgres, redis, generations, rounds))
+                found += [record(postgres, redis, generations, rounds, texts) for texts in recorder.TEXTS]
             if "joins" in wanted:
                 found.append(join(postgres, few, many))
     for line in found:

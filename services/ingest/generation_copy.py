@@ -1,13 +1,14 @@
 """Generations into the ledger by COPY: thousands of rows cost one statement of the recorder and one commit.
 
-COPY knows no conflicts, so the rows go into a temporary table of the connection first; from there into `generations`,
-without those that are stored already.
+COPY knows no conflicts. Nearly always there are none, so the rows go straight into the table; where one is stored
+already, because it was delivered twice, they go into a temporary table of the connection first, and from there into
+`generations` without those that are there.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -34,7 +35,8 @@ _PREPARE = (
     "WITH (toast_tuple_target = 8160) ON COMMIT DELETE ROWS"
 )
 """Rows that live for one transaction are not worth compressing."""
-_COPY = f"COPY incoming_generations ({_LISTED}) FROM STDIN"
+_COPY = f"COPY generations ({_LISTED}) FROM STDIN"
+_COPY_ASIDE = f"COPY incoming_generations ({_LISTED}) FROM STDIN"
 _STORE = f"INSERT INTO generations ({_LISTED}) SELECT {_LISTED} FROM incoming_generations ON CONFLICT DO NOTHING"
 
 
@@ -58,11 +60,11 @@ def copy_row(generation: Generation, prompt_sha256: bytes) -> CopyRow:
         g.replica,
         g.prompt,
         prompt_sha256,
-        _integers(g.prompt_token_ids),
+        _array(g.prompt_token_ids),
         g.text,
-        _integers(g.token_ids),
-        f"{{{','.join(map(repr, g.logprobs))}}}",
-        _integers(g.text_offsets),
+        _array(g.token_ids),
+        _array(g.logprobs),
+        _array(g.text_offsets),
         g.finish_reason,
         None if g.stop_reason is None else str(g.stop_reason),
         g.sampling.model_dump_json(),
@@ -80,24 +82,34 @@ def made_of(row: CopyRow) -> Made:
     return Made(row[_KEY_ID], row[_CREATED_AT])
 
 
-def _integers(values: list[int]) -> str:
+def _array(values: Sequence[float]) -> str:
     try:
-        listed = orjson.dumps(values).decode()
-    except TypeError:  # beyond 64 bits: for PostgreSQL to refuse
-        listed = str(values)
-    return f"{{{listed[1:-1]}}}"
+        listed = orjson.dumps(values)
+    except TypeError:  # integers beyond 64 bits: for PostgreSQL to refuse
+        return f"{{{str(values)[1:-1]}}}"
+    if b"n" in listed:  # null, for what is no number in JSON
+        return f"{{{','.join(map(repr, values))}}}"
+    return f"{{{listed[1:-1].decode()}}}"
 
 
-async def copy_generations(session: AsyncSession, rows: Iterable[CopyRow]) -> None:
+async def copy_generations(session: AsyncSession, rows: Sequence[CopyRow]) -> None:
     """Store generations; those that are there already stay as they are. Raises SQLAlchemy's errors."""
     pooled = await (await session.connection()).get_raw_connection()
     connection: Any = pooled.driver_connection
     try:
         async with connection.cursor() as cursor:
-            await cursor.execute(_PREPARE)
-            async with cursor.copy(_COPY) as copy:
-                for row in rows:
-                    await copy.write_row(row)
-            await cursor.execute(_STORE)
+            try:
+                async with connection.transaction():
+                    await _copy(cursor, _COPY, rows)
+            except psycopg.errors.UniqueViolation:
+                await cursor.execute(_PREPARE)
+                await _copy(cursor, _COPY_ASIDE, rows)
+                await cursor.execute(_STORE)
     except psycopg.Error as error:
         raise DBAPIError.instance("COPY", None, error, psycopg.Error, hide_parameters=True) from None
+
+
+async def _copy(cursor: Any, statement: str, rows: Sequence[CopyRow]) -> None:
+    async with cursor.copy(statement) as copy:
+        for row in rows:
+            await copy.write_row(row)

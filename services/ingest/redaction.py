@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.ingest.secrets import Redacted, redact
+from services.ingest.secret_hints import hints
+from services.ingest.secrets import Redacted, redact, redact_hinted
 from shared import fim
 from shared.contracts.generation import Generation
 
@@ -31,17 +32,33 @@ def without_secrets(generation: Generation, keep: bool = False) -> Kept:
         return Kept(generation)
     prompt, place = generation.prompt, fim.parse(generation.prompt)
     before, after = (place.prefix, place.suffix) if place else (prompt, "")
+    around = _around_cursor(generation.text, before, after)
+    hinted = hints(f"{prompt}\n{around}")  # once, for all that follows: mostly there is nothing
+    if not hinted:
+        return Kept(generation)
+    in_prompt = hinted.before(len(prompt))
+    if len(in_prompt) == len(hinted):
+        return _kept(generation, Redacted(generation.text), redact_hinted(prompt, in_prompt))
     text = redact(generation.text, before=before, after=after)
     line = _cursor_line(before, (after, generation.text + after))
-    if line.kinds:
-        prompt = prompt.replace(_last_line(before), line.text)
-    rest = redact(prompt)
-    kinds = tuple(sorted({*rest.kinds, *line.kinds, *text.kinds}))
+    if not line.kinds:
+        return _kept(generation, text, redact_hinted(prompt, in_prompt))
+    return _kept(generation, text, redact(prompt.replace(_last_line(before), line.text)), line.kinds)
+
+
+def _kept(generation: Generation, text: Redacted, prompt: Redacted, more: tuple[str, ...] = ()) -> Kept:
+    kinds = tuple(sorted({*prompt.kinds, *more, *text.kinds}))
     if not kinds:
         return Kept(generation)
     emptied: dict[str, list[int]] = {"prompt_token_ids": [], "token_ids": [], "logprobs": [], "text_offsets": []}
-    update = {"prompt": rest.text, "text": text.text, "untrainable": CONTAINS_SECRET, **emptied}
+    update = {"prompt": prompt.text, "text": text.text, "untrainable": CONTAINS_SECRET, **emptied}
     return Kept(generation.model_copy(update=update), kinds)
+
+
+def _around_cursor(text: str, before: str, after: str) -> str:
+    """Holds all places in which the generated text and the line up to the cursor may turn out to be secrets."""
+    line, rest = _last_line(before), after.partition("\n")[0]
+    return f"{line}{text}{rest}\n{line}{rest}"
 
 
 def _cursor_line(before: str, afters: tuple[str, ...]) -> Redacted:
