@@ -8,7 +8,8 @@ __main__     settings from the environment, ranks joined, then `serve`
 serve        the connection: rank 0 talks, the other ranks follow
 rounds       one request: right base in memory, mini-batches, checkpoint
 packing      groups → lanes `[prompt | y1 | … | yG]` → micro-batches; pure, torch-free
-attention    who sees whom in them: three kinds, chosen by setting and device; attention_prefix, attention_flex
+attention    who sees whom in them: three kinds, by setting and device; attention_prefix, attention_flex,
+             attention_function
 batch        a micro-batch as tensors
 model        Hugging Face model → logprobs of the credited tokens, and of nothing else
 head         hidden states → logprobs, in chunks

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
 
-from services.trainer.learner.attention_prefix import no_mask
+from services.trainer.learner.attention_function import no_mask, register
 from services.trainer.learner.packing import PROMPT_SEGMENT, Lane
 
 IMPLEMENTATION = "tabwise_flex"
@@ -108,4 +107,4 @@ def flex(
     return output.transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(IMPLEMENTATION, flex)
+register(IMPLEMENTATION, "blocks", flex)

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 
+from services.trainer.learner.attention_function import no_mask, register
 from services.trainer.learner.packing import Lane
 
 IMPLEMENTATION = "tabwise_prefix"
@@ -52,11 +52,6 @@ class Span:
 def arguments(lanes: Sequence[Lane], length: int, device: torch.device) -> dict[str, Any]:
     """Spans of all lanes."""
     return {"attention_mask": no_mask(device), "spans": tuple(span_of(lane, device) for lane in lanes)}
-
-
-def no_mask(device: torch.device) -> Tensor:
-    """Empty, and in the shape of a mask that is ready: it keeps transformers from making one, and nobody reads it."""
-    return torch.empty(1, 1, 0, 0, dtype=torch.bool, device=device)
 
 
 def span_of(lane: Lane, device: torch.device) -> Span:
@@ -141,4 +136,4 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scal
     )
 
 
-AttentionInterface.register(IMPLEMENTATION, prefix_attention)
+register(IMPLEMENTATION, "spans", prefix_attention)

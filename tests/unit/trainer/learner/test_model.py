@@ -212,6 +212,18 @@ def test_gradient_checkpointing_sees_the_same_packing(tiny: PreTrainedModel, kin
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("kind", ["prefix", "flex"])
+def test_a_model_that_ran_packed_still_runs_plainly(tiny: PreTrainedModel, kind: str) -> None:
+    """With transformers' own mask for padding: the last row is padded on the left."""
+    ids, mask = torch.tensor([[3, 8, 5, 4], [0, 0, 7, 1]]), torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+    model = copy.deepcopy(tiny)
+    model.config._attn_implementation = KINDS[kind].implementation
+
+    torch.testing.assert_close(
+        model(ids, attention_mask=mask).logits[mask == 1], tiny(ids, attention_mask=mask).logits[mask == 1]
+    )
+
+
 class _Largest(TorchDispatchMode):
     """The most elements of any tensor that an operation has made, and where L·L masks or scores would show."""
 
