@@ -166,6 +166,17 @@ class Engine:
         loaded, _ = self._engine.load_checkpoint(str(folder), tag=STATE_TAG, load_module_strict=whole)
         if loaded is None:
             raise ValueError(f"{folder} holds no DeepSpeed state")
+        self._keep_rate()
+
+    def _keep_rate(self) -> None:
+        """Rate and decay are the settings'; DeepSpeed brings back those that the state was saved with."""
+        scheduler, rate = self._engine.lr_scheduler, self._config.learning_rate
+        groups = self._engine.optimizer.param_groups
+        share = scheduler.lr_lambdas[0](scheduler.last_epoch) if scheduler is not None else 1.0
+        for group in groups:
+            group.update(lr=rate * share, weight_decay=self._config.weight_decay)
+        if scheduler is not None:
+            scheduler.base_lrs = [rate] * len(groups)
 
     def close(self) -> None:
         """Give the memory back."""

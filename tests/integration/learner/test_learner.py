@@ -307,6 +307,19 @@ def test_bfloat16_and_warmup_survive_a_reload(config: LearnerConfig, tmp_path: P
     )
 
 
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_changed_learning_rate_holds_after_a_resume(config: LearnerConfig, tmp_path: Path, warmup: int) -> None:
+    """Adam's first steps are as long as the rate: the setting's, not the one that the state was saved with."""
+    fast = {"learning_rate": 1e-2, "warmup_steps": warmup, "tensorboard_dir": None}
+    with learner(config.model_copy(update=fast)) as driver:
+        driver.train(one := first_round(tmp_path))
+    with learner(config.model_copy(update=fast | {"learning_rate": 1e-6})) as driver:
+        _, done = driver.train(two := second_round(tmp_path, one.target))
+
+    assert isinstance(done, RoundDone), done
+    assert 0 < distance(one.target, two.target) < 1e-5
+
+
 def test_model_that_does_not_load_is_reported_to_the_trainer(config: LearnerConfig, tmp_path: Path) -> None:
     with learner(config.model_copy(update={"model_path": str(tmp_path), "tensorboard_dir": None})) as driver:
         hello = driver.hello
