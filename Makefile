@@ -38,7 +38,7 @@ REPLAY_OPTIONS = --reward "$(or $(REWARD),$(error say which reward: make replay 
 	$(if $(APPLY),--apply) $(if $(HANDOVER),--hand-over) $(if $(RESTART),--restart) $(if $(JSON),--json)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway bench-ingest up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo bench-loop bench-gateway bench-ingest bench-learning up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -64,6 +64,9 @@ bench-gateway: $(INSTALLED) .venv-litellm/.installed ## The gateway beside nginx
 
 bench-ingest: $(INSTALLED) ## Durable feedback per second beside a plain handler and pgbench; recorder; join at 5 million; BENCH="--parts events"
 	@$(BIN)/python -m benchmarks.ingest $(BENCH)
+
+bench-learning: $(INSTALLED) ## Reward against events: siblings + GRPO beside raw, REINFORCE++, tracker; goes on where it stopped; BENCH="--seeds 1"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.learning $(BENCH)
 
 .venv-litellm/.installed: benchmarks/gateway/litellm.txt
 	@echo "Installing LiteLLM's proxy, the peer, into .venv-litellm (0.7 GB) …"
