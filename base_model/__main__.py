@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from base_model.house import generate_module, style_named
+from base_model.house import TEAM_SEEDS, generate_module, style_named
 
 DEFAULT_FOLDER = Path("models/tabwise-small")
 
@@ -13,7 +13,7 @@ DEFAULT_FOLDER = Path("models/tabwise-small")
 def main() -> None:
     """Parses the command line and runs one command."""
     args = _parser().parse_args()
-    {"train": _train, "evaluate": _evaluate, "show": _show}[args.command](args)
+    {"train": _train, "evaluate": _evaluate, "show": _show, "write": _write}[args.command](args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +33,10 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print a generated module")
     show.add_argument("module_seed", type=int)
     show.add_argument("--style", default="mixed", help="mixed, a team's name, or random-N")
+    write = commands.add_parser("write", help="write a team's modules to a folder: a repository for the warm start")
+    write.add_argument("--out", type=Path, required=True, help="folder, made where it is not there")
+    write.add_argument("--style", default="harbor", help="mixed, a team's name, or random-N (default: %(default)s)")
+    write.add_argument("--modules", type=int, default=200, help="how many (default: %(default)s)")
     return parser
 
 
@@ -56,6 +60,16 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 def _show(args: argparse.Namespace) -> None:
     print(generate_module(args.module_seed, style_named(args.style)).source, end="")
+
+
+def _write(args: argparse.Namespace) -> None:
+    style = style_named(args.style)
+    for number in range(args.modules):
+        module = generate_module(TEAM_SEEDS[number], style)
+        file = args.out / f"{number:04}_{Path(module.path).name}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(module.source)
+    print(f"{args.modules} modules as team {args.style} writes them: {args.out}")
 
 
 if __name__ == "__main__":

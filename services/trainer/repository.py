@@ -41,6 +41,12 @@ def committed_folders(session: Session) -> dict[str, int]:
     return {folder: version for folder, version in rows if folder is not None and version is not None}
 
 
+def round_of_checkpoint(session: Session, lineage: str) -> TrainingRoundRow | None:
+    """The round by which a warm start's checkpoint was committed; None where it has not been."""
+    wanted = TrainingRoundRow.stats["warmstart"]["checkpoint"].astext == lineage
+    return session.scalars(select(TrainingRoundRow).where(wanted)).first()
+
+
 def newest_uploaded(session: Session) -> int | None:
     """The newest version that the publisher has stored."""
     return session.scalar(select(func.max(CheckpointRow.version)))

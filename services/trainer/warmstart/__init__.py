@@ -3,8 +3,8 @@
 In: `configs/warmstart.yaml`. Out: checkpoints `vNNNNNN/` that the learner process writes, and `final/`, a model folder.
 
     sources/ → filters, duplicates → corpus     files, and a count of what was dropped
-    holes, tokens → samples                     a prompt and what really stands there: `build_samples(load_config(path))`
-    rounds                                      sample G completions, score, advantages, train: the learner of online
+    holes, tokens → samples                     a prompt and what stands there: `build_samples(load_config(path))`
+    run                                         sample G completions, score, advantages, train: the learner of online
     publishing                                  the result as the next version of a running deployment
 """
 
