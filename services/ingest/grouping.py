@@ -41,6 +41,8 @@ class Display:
     """What stands in the place in the end, as the client told."""
     shown_again: bool = False
     """The same sample was displayed again later: what became of that says more."""
+    counted: bool = False
+    """It was another choice's sibling, with a reward, and went to the trainer as that."""
     quarantined: bool = False
     """Nothing is learned from its key."""
     evidence: Evidence | None = None
@@ -54,6 +56,8 @@ class Resolution:
     experience: Experience
     withheld: str | None
     """Why the trainer does not get it, else None."""
+    counted: tuple[str, ...] = ()
+    """Generations among the siblings whose reward the trainer will know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def resolve(
         siblings=_siblings(siblings, _text_in_place(generation, display, span)),
         reward_spec=weights.spec,
     )
-    return Resolution(experience, _withheld(display, generation, span, weights))
+    withheld = _withheld(display, generation, span, weights)
+    return Resolution(experience, withheld, () if withheld else _counted(experience, siblings))
 
 
 def _reward(display: Display, weights: RewardWeights) -> float:
@@ -114,6 +119,8 @@ def _withheld(display: Display, generation: Generation, span: Span | None, weigh
         return generation.untrainable
     if display.already_labelled:
         return "already_labelled"
+    if display.counted:
+        return "counted_as_sibling"
     if display.credited_tokens == 0 or span is None:
         return "nothing_credited"
     if display.evidence is not None and reward_of(display.evidence, weights) is None:
@@ -161,6 +168,19 @@ def _siblings(generations: Sequence[Generation], shown_text: str) -> list[Sample
     """
     one_line = "\n" not in shown_text.rstrip("\r\n")
     return [_sample(one, _comparable_tokens(one, one_line)) for one in generations if one.untrainable is None]
+
+
+def _counted(experience: Experience, siblings: Sequence[Generation]) -> tuple[str, ...]:
+    """Those compared with a known text, silent, or the same as what was rejected: of others nothing is known."""
+    usable = [one for one in siblings if one.untrainable is None]
+    if experience.reference is not None:
+        return tuple(one.generation_id for one in usable)
+    same = {"", _first_line(experience.shown_text), _first_line(experience.shown.text)}
+    return tuple(one.generation_id for one in usable if _first_line(one.text) in same)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0].strip()
 
 
 def _comparable_tokens(generation: Generation, one_line: bool) -> int:

@@ -50,6 +50,7 @@ async def _hand_over(session: AsyncSession, one: Collected, row: ExperienceRow, 
     if resolution.withheld is not None or same:
         return False
     row.reward, row.label, row.withheld = experience.reward, experience.label, None
+    row.siblings = list(resolution.counted) or None
     await _send(session, experience)
     return True
 

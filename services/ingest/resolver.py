@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
+from services.ingest.choices import counted_as_siblings, lock_requests, with_verdict
 from services.ingest.displays import display_of
 from services.ingest.evidence import Evidence
 from services.ingest.evidence_queries import evidence_of
@@ -179,7 +180,7 @@ class Collected:
     row: OutcomeRow
     shown: Generation
     others: list[Generation]
-    """Other choices of the same request."""
+    """Other choices of the same request of which nobody has said anything."""
     display: Display
 
     def display_with(self, *, already_labelled: bool) -> Display:
@@ -194,8 +195,11 @@ async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Map
     """
     repository = Repository(session)
     ids = {row.generation_id for row in due}
+    await lock_requests(session, ids)
     rows = await repository.lock_generations(ids)
     siblings = await repository.siblings(rows.values())
+    choices = [one.generation_id for of_request in siblings.values() for one in of_request]
+    by_itself, counted = await with_verdict(session, choices), await counted_as_siblings(session, choices)
     labelled = await repository.labelled(ids)
     paths = await repository.filepaths([key for row in due for key in _event_keys(row)])
     evidence = await evidence_of(session, due, settled)
@@ -203,12 +207,15 @@ async def collect(session: AsyncSession, due: Sequence[OutcomeRow], settled: Map
     collected = []
     for row in due:
         shown = rows[row.generation_id]
-        others = [from_row(o) for o in siblings[shown.request_id] if o.generation_id != row.generation_id]
+        others = [
+            from_row(o) for o in siblings[shown.request_id] if o.generation_id not in {*by_itself, shown.generation_id}
+        ]
         display = _display(
             row,
             filepath=paths.get(display_of(row)) or _path_in(shown.prompt),
             settled=settled.get(row.outcome_id) or (row.reference_text if row.reference_kind == "settled" else None),
             already_labelled=row.generation_id in labelled,
+            counted=row.generation_id in counted,
             quarantined=row.key_id in held,
             evidence=evidence[row.outcome_id],
         )
@@ -222,6 +229,7 @@ def _display(
     filepath: str,
     settled: str | None,
     already_labelled: bool,
+    counted: bool,
     quarantined: bool,
     evidence: Evidence,
 ) -> Display:
@@ -238,6 +246,7 @@ def _display(
         filepath=filepath,
         settled=settled,
         already_labelled=already_labelled,
+        counted=counted,
         quarantined=quarantined,
         shown_again=bool(evidence.superseded),
         evidence=evidence,
@@ -262,6 +271,7 @@ def _write(session: AsyncSession, row: OutcomeRow, resolution: Resolution, rewar
             reward=experience.reward,
             feedback_at=experience.feedback_at,
             withheld=resolution.withheld,
+            siblings=list(resolution.counted) or None,
         )
     )
     if resolution.withheld is None:

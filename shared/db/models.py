@@ -34,6 +34,7 @@ class Base(DeclarativeBase):
         dict[str, Any]: JSONB,
         list[dict[str, Any]]: JSONB,
         list[int]: ARRAY(Integer),
+        list[str]: ARRAY(Text),
         list[float]: ARRAY(Double),
         bytes: LargeBinary,
     }
@@ -239,6 +240,8 @@ class ExperienceRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     withheld: Mapped[str | None]
     """Why it was not sent to the trainer (`no_logprobs`, …), else None."""
+    siblings: Mapped[list[str] | None]
+    """Generations that it hands over with a reward, as siblings: they have counted. None: none."""
 
 
 class QuarantineRow(Base):

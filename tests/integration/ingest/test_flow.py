@@ -347,6 +347,52 @@ async def test_other_choices_of_the_request_are_siblings(room: Room) -> None:
     assert [sibling.text for sibling in experience.siblings] == ["a + 1", "a + 2"]
 
 
+async def test_two_choices_with_a_verdict_each_count_once_and_are_nobodys_siblings(room: Room) -> None:
+    """However alike they are: what the developer said about the second is not what its likeness to the first says."""
+    texts = ("a + b", "b + a", "a - b")
+    choices = [make_generation(text, request_id="cmpl-1", choice_index=n) for n, text in enumerate(texts)]
+    await room.generated(*choices)
+    await room.submit(choices[0])
+    await room.submit(choices[1], accepted=False)
+    await room.work()
+    room.clock.advance(60)
+    await room.work()
+    first, second = await room.experience()
+    assert [(one.generation_id, one.label) for one in (first, second)] == [
+        ("cmpl-1", "accepted"),
+        ("cmpl-1-1", "rejected"),
+    ]
+    assert [[sibling.text for sibling in one.siblings] for one in (first, second)] == [["a - b"], ["a - b"]]
+
+
+async def test_a_choice_that_has_counted_as_a_sibling_is_not_trained_on_again(room: Room) -> None:
+    texts = ("a + b", "b + a", "a - b")
+    choices = [make_generation(text, request_id="cmpl-1", choice_index=n) for n, text in enumerate(texts)]
+    await room.generated(*choices)
+    await room.submit(choices[0])
+    await room.work()
+    await room.submit(choices[1])
+    await room.work()
+    (first,) = await room.experience()
+    assert [sibling.text for sibling in first.siblings] == ["b + a", "a - b"]
+    assert room.metric("tabwise_ingest_experience_withheld_total", reason="counted_as_sibling") == 1
+
+
+async def test_a_sibling_of_which_nothing_was_known_still_counts_when_its_verdict_comes(room: Room) -> None:
+    choices = [make_generation(text, request_id="cmpl-1", choice_index=n) for n, text in enumerate(("x", "a + b"))]
+    await room.generated(*choices)
+    await room.submit(choices[0], accepted=False)
+    await room.work()
+    room.clock.advance(60)
+    await room.work()
+    await room.submit(choices[1])
+    await room.work()
+    assert [(one.generation_id, one.label) for one in await room.experience()] == [
+        ("cmpl-1", "rejected"),
+        ("cmpl-1-1", "accepted"),
+    ]
+
+
 async def test_the_project_of_the_event_counts_else_that_of_the_generation(room: Room) -> None:
     named, unnamed = (make_generation(prompt=fim_prompt(p), project_id="from-gateway") for p in "ab")
     await room.generated(named, unnamed)
