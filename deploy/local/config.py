@@ -138,7 +138,12 @@ class StackConfig(ServiceSettings):
 
     def folders(self) -> dict[str, Path]:
         """What the services write, by the setting that names it."""
-        names = {"CHECKPOINT_ROOT": "checkpoints", "SERVING_ROOT": "serving", "TENSORBOARD_DIR": "tensorboard"}
+        names = {
+            "CHECKPOINT_ROOT": "checkpoints",
+            "SERVING_ROOT": "serving",
+            "TENSORBOARD_DIR": "tensorboard",
+            "RUN_DIR": "runs",
+        }
         return {name: self.root / folder for name, folder in names.items()}
 
     def environment(self) -> dict[str, str]:

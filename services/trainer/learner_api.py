@@ -23,6 +23,7 @@ KlEstimatorName = Literal["k1", "k2", "k3"]
 AggregationName = Literal["token_mean", "sequence_mean", "dr_grpo"]
 AttentionName = Literal["auto", "dense", "prefix", "flex"]
 OffloadName = Literal["none", "optimizer", "all"]
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 """What waits in the host's memory between uses: nothing; the optimiser's state and its step; the weights too."""
 
 NON_FINITE: Final = "non_finite"
@@ -83,7 +84,7 @@ class TrainRequest(_Message):
     target: CheckpointRef
     minibatches: list[list[TrainGroup]]
     scalars: dict[str, float] = {}
-    """Figures of the trainer's own for the TensorBoard run (reward, staleness, …), written at the target version."""
+    """Figures of the trainer's own for the trackers (reward, staleness, …), written at the target version."""
 
 
 class SampleRequest(_Message):
@@ -163,6 +164,8 @@ class RoundDone(_Message):
     target: CheckpointRef
     seconds: float
     peak_rss_mb: float
+    tracking_lost: dict[str, int] = {}
+    """Entries that experiment trackers lost since the last round, by tracker."""
 
 
 class Sampled(_Message):
@@ -231,6 +234,10 @@ class LearnerConfig(_Message):
     """Or names of linear layers, separated by commas."""
     offload: OffloadName = "none"
     seed: int = 0
+    trackers: tuple[TrackerName, ...] = ("tensorboard",)
     tensorboard_dir: str | None = None
+    run_name: str | None = None
+    """None: the time of the start."""
+    run_dir: str = "var/runs"
     threads: int = 0
     """CPU threads per rank; 0: torch decides."""

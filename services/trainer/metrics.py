@@ -122,6 +122,10 @@ class TrainerMetrics:
         """0: the base model."""
         self.learner_starts = counter("learner_starts", "Times the learner process was started.")
         """More than one: it died or was abandoned."""
+        self.tracking_lost = counter(
+            "tracking_lost", "Steps and rounds that an experiment tracker did not take.", ["tracker"]
+        )
+        """Training went on; the learner's log says why."""
         self.learner_rss_mb = gauge("learner_rss_mb", "Peak memory of the learner, all ranks.")
         """MiB."""
 

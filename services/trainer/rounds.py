@@ -263,6 +263,8 @@ class Rounds:
                     why = skipped.why(step, self._settings.max_logprob_gap)
                     log.error("mini-batch not trained", reason=step.skipped, why=why, groups=step.groups)
             self._metrics.learner_rss_mb.set(round_.trained.done.peak_rss_mb)
+            for tracker, lost in round_.trained.done.tracking_lost.items():
+                self._metrics.tracking_lost.labels(tracker=tracker).inc(lost)
 
     def _housekeep(self) -> None:
         """Old checkpoints that nobody needs any more."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
 
 from services.trainer.learner_api import (
     AggregationName,
@@ -14,10 +15,18 @@ from services.trainer.learner_api import (
     LearnerConfig,
     LossName,
     OffloadName,
+    TrackerName,
 )
 from shared.kit.settings import ServiceSettings
 
 AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "tracker", "raw"]
+
+
+def _trackers(value: Any) -> Any:
+    names = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+    if isinstance(names, list | tuple) and (unknown := set(names) - set(get_args(TrackerName))):
+        raise ValueError(f"there is no tracker {min(unknown)!r}; known are {', '.join(get_args(TrackerName))}")
+    return names
 
 
 class TrainerSettings(ServiceSettings):
@@ -127,7 +136,14 @@ class TrainerSettings(ServiceSettings):
     """Or names of linear layers, separated by commas: `q_proj,v_proj`."""
     offload: OffloadName = "none"
     """To the host's memory: `optimizer` (from `zero_stage` 1 on) or `all`, the weights too (`zero_stage` 3)."""
+    trackers: Annotated[tuple[TrackerName, ...], NoDecode, BeforeValidator(_trackers)] = ("tensorboard",)
+    """Where the learner's figures are drawn: `tensorboard,wandb,mlflow`, or some of them, or none."""
     tensorboard_dir: str | None = "var/tensorboard"
+    run_name: str | None = None
+    """Of the run in Weights & Biases and MLflow; under the same name the same run goes on. None: the time of the
+    learner's start, a new run each time."""
+    run_dir: str = "var/runs"
+    """What those two keep on disk."""
 
     @property
     def engines(self) -> list[str]:

@@ -24,7 +24,7 @@ sampling     completions from the policy in memory; decoding: its forward passes
 engine       DeepSpeed: configuration, backward, step, skip
 checkpoint   folder on disk: write, verify, load
 probe        the fixed sequence whose logprobs the publisher checks
-tensorboard  scalars
+tracking     figures for TensorBoard, Weights & Biases and MLflow
 ranks        torch.distributed
 errors       one line for a reply or a log
 This package alone (with services.engine) may import torch; importing `services.trainer.learner` itself does not.

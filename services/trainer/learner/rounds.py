@@ -28,7 +28,7 @@ from services.trainer.learner.probe import probe_lane, probe_tokens
 from services.trainer.learner.ranks import Ranks
 from services.trainer.learner.reference import AdapterOff, FrozenCopy, Reference
 from services.trainer.learner.sampling import Sampler, SamplingRefused
-from services.trainer.learner.tensorboard import Scalars
+from services.trainer.learner.tracking.run import Tracking
 from services.trainer.learner_api import (
     LOGPROB_GAP,
     NON_FINITE,
@@ -76,7 +76,7 @@ class Learner:
         self._engine = self._build()
         self._attention = attention.choose(config.attention, self._engine.policy.model, ranks.device)
         self._memory: tuple[int, str] | None = _BASE
-        self._scalars = Scalars(config.tensorboard_dir if ranks.first else None)
+        self._tracking = Tracking(config, first=ranks.first)
         self._sampler = Sampler(self._folder, ranks.device)
 
     def ready(self) -> LearnerReady:
@@ -102,9 +102,18 @@ class Learner:
             emit(steps[-1])
         self._save(request)
         self._memory = (request.target.version, request.target.lineage)
-        done = RoundDone(target=request.target, seconds=time.monotonic() - started, peak_rss_mb=self._peak_rss_mb())
-        self._scalars.round(done, steps, request.scalars)
+        done = RoundDone(
+            target=request.target,
+            seconds=time.monotonic() - started,
+            peak_rss_mb=self._peak_rss_mb(),
+            tracking_lost=self._tracking.take_lost(),
+        )
+        self._tracking.round(done, steps, request.scalars)
         return done
+
+    def close(self) -> None:
+        """Let trackers hand over what they hold; a few seconds at most."""
+        self._tracking.close()
 
     def prepare(self, request: SampleRequest) -> SampleRequest:
         """Prompts as token ids, and a seed. Rank 0 asks before the others hear of it; raises `SamplingRefused`."""
@@ -195,7 +204,7 @@ class Learner:
         if norm is None:
             skipped = skipped or NON_FINITE
         done = self._report(index, work, tally, norm, skipped, time.monotonic() - started)
-        self._scalars.step(done, self._engine.steps, rate)
+        self._tracking.step(done, self._engine.steps, rate)
         return done
 
     def _token_loss(self, batch: Batch, proximal_N: Tensor | None) -> TokenLoss:

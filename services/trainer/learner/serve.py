@@ -12,6 +12,7 @@ import os
 import select
 import sys
 import threading
+import time
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
@@ -35,17 +36,23 @@ from services.trainer.learner_api import (
 
 log = structlog.get_logger()
 
+_CLOSING_S = 4.5
+
 
 def lead(connection: Connection, learner: Learner, ranks: Ranks) -> None:
     """Rank 0: answer requests until the trainer hangs up."""
-    threading.Thread(target=_leave_on_hangup, args=(connection.fileno(),), daemon=True).start()
+    busy = threading.Event()
+    threading.Thread(target=_leave_on_hangup, args=(connection.fileno(), busy), daemon=True).start()
     send(connection, learner.ready())
     while True:
         try:
             message = connection.recv_bytes()
         except (EOFError, ConnectionResetError):
+            learner.close()
             leave()
+        busy.set()
         _answer(connection, learner, ranks, message)
+        busy.clear()
 
 
 def follow(learner: Learner, ranks: Ranks) -> None:
@@ -110,11 +117,13 @@ def _ignore(step: StepDone) -> None:
     """Rank 0 reports for all."""
 
 
-def _leave_on_hangup(descriptor: int) -> None:
-    """Wait, without cost, until the other end has closed, then end the process."""
+def _leave_on_hangup(descriptor: int, busy: threading.Event) -> None:
+    """Wait, without cost, until the other end has closed, then end the process: at once in the middle of a round."""
     poll = select.poll()
     poll.register(descriptor, select.POLLRDHUP)
     poll.poll()
+    if not busy.is_set():
+        time.sleep(_CLOSING_S)  # the main thread closes the trackers, and leaves before
     leave()
 
 

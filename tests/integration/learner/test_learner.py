@@ -76,8 +76,12 @@ def test_checkpoint_is_a_hugging_face_folder_with_a_true_probe(trained: Trained,
 
 
 def test_scalars_reach_tensorboard(trained: Trained, config: LearnerConfig) -> None:
+    """Written in the background, so perhaps a moment after the answer."""
     board = EventAccumulator(config.tensorboard_dir)
-    board.Reload()
+    deadline = time.monotonic() + 10
+    while "round/reward" not in board.Reload().Tags()["scalars"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
     assert [event.step for event in board.Scalars("train/loss")][:3] == [1, 2, 3]
     assert board.Scalars("round/reward")[0].value == 0.5

@@ -13,7 +13,7 @@ from torch import Tensor, tensor
 from services.trainer.learner.figures import Tally
 from services.trainer.learner.loss import TokenLoss
 from services.trainer.learner.ranks import Ranks
-from services.trainer.learner.tensorboard import gap_of_round
+from services.trainer.learner.tracking.scalars import gap_of_round
 from services.trainer.learner_api import NON_FINITE, Skipped, StepDone
 
 ALONE = Ranks(0, 1, torch.device("cpu"), None)
