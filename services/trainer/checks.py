@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from services.trainer.learner_nodes import meeting_port
 from services.trainer.repository import check_schema
 from services.trainer.settings import TrainerSettings
 from shared.kit.errors import SettingsError
@@ -19,9 +20,17 @@ def check(settings: TrainerSettings) -> None:
     check_model(settings.model_path)
     checks.check_folder("TABWISE_CHECKPOINT_ROOT", settings.checkpoint_root)
     checks.check_metrics_port("TABWISE_TRAINER_METRICS_PORT", settings.metrics_host, settings.trainer_metrics_port)
+    check_nodes(settings)
     check_database(settings.database_url)
     checks.check_redis(settings.redis_url)
     checks.check_broker(settings.broker_url)
+
+
+def check_nodes(settings: TrainerSettings) -> None:
+    """The hostfile, where there is one."""
+    nodes = settings.learner_nodes()
+    if nodes is not None and len(nodes.hosts) > 1:
+        meeting_port(nodes)
 
 
 def check_database(url: str) -> None:

@@ -177,10 +177,12 @@ class Sampled(_Message):
 
 
 class RoundFailed(_Message):
-    """Nothing was written; the learner stays up unless the connection closes."""
+    """Nothing was written."""
 
     kind: Literal["failed"] = "failed"
     error: str
+    leaving: bool = False
+    """The learner ends: with several ranks an error leaves some of them waiting for others. Else it stays up."""
 
 
 class LearnerReady(_Message):

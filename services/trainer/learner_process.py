@@ -8,13 +8,9 @@ kills it besides (Linux).
 
 from __future__ import annotations
 
-import ctypes
-import os
 import secrets
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -44,6 +40,8 @@ from services.trainer.learner_api import (
     StepDone,
     TrainRequest,
 )
+from services.trainer.learner_nodes import Nodes, start
+from services.trainer.lifeline import end
 from shared.kit.errors import TabwiseError, TemporaryError
 
 log = structlog.get_logger()
@@ -89,6 +87,7 @@ class LearnerProcess:
         *,
         module: str,
         ranks: int = 1,
+        nodes: Nodes | None = None,
         startup_s: float = 180.0,
         timeout_s: float = 600.0,
         on_start: Callable[[], None] = lambda: None,
@@ -98,17 +97,19 @@ class LearnerProcess:
         self._config = config
         self._module = module
         self._ranks = ranks
+        self._nodes = nodes
         self._startup_s = startup_s
         self._timeout_s = timeout_s
         self._on_start = on_start
         self._log_file = log_file
-        self._child: subprocess.Popen[bytes] | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+        """The one on this machine first, then one for each other node."""
         self._connection: Connection | None = None
 
     @property
     def pid(self) -> int | None:
-        """Of the running child."""
-        return self._child.pid if self._child is not None and self._child.poll() is None else None
+        """Of the running child on this machine; None where any has ended."""
+        return self._children[0].pid if self._children and not self._ended() else None
 
     def train(self, request: TrainRequest, abandon: Callable[[], bool] = lambda: False) -> TrainedRound:
         """See `Learner.train`."""
@@ -157,9 +158,11 @@ class LearnerProcess:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._child is not None:
-            _end(self._child, wait_s)
-            self._child = None
+        for child in self._children:
+            if child.stdin is not None:
+                child.stdin.close()  # another node's sign to stop
+            end(child, wait_s)
+        self._children = []
 
     def _converse(
         self, request: AnyRequest, last: type[_Last], abandon: Callable[[], bool]
@@ -173,6 +176,8 @@ class LearnerProcess:
                 steps.append(reply)
             elif isinstance(reply, last):
                 return steps, reply
+            elif isinstance(reply, RoundFailed) and reply.leaving:
+                raise LearnerDied(f"the learner gave up: {reply.error}")
             elif isinstance(reply, RoundFailed):
                 raise RoundRefused(f"the learner could not {request.kind}: {reply.error}")
             else:
@@ -185,12 +190,16 @@ class LearnerProcess:
 
     def _check(self, deadline_s: float, abandon: Callable[[], bool]) -> None:
         """Raise where waiting on makes no sense."""
-        if self._child is not None and (status := self._child.poll()) is not None:
-            raise LearnerDied(f"the learner exited with status {status}; its log says why")
+        if ended := self._ended():
+            raise LearnerDied(f"the learner exited with status {ended[0]}; its log says why")
         if time.monotonic() > deadline_s:
             raise LearnerDied("the learner said nothing for too long")
         if abandon():
             raise RoundAbandoned("stopping: the round was abandoned")
+
+    def _ended(self) -> list[int]:
+        """Exit statuses of those that have ended: where one has, the others cannot go on."""
+        return [status for child in self._children if (status := child.poll()) is not None]
 
     def _launch(self, abandon: Callable[[], bool]) -> Connection:
         """Start the child and return the connection that it opens."""
@@ -199,7 +208,7 @@ class LearnerProcess:
         with tempfile.TemporaryDirectory(prefix="tabwise-learner-") as folder:
             address = str(Path(folder) / "socket")
             with Listener(address, "AF_UNIX", authkey=authkey) as listener:
-                self._child = self._spawn(address, authkey)
+                self._children = self._spawn(address, authkey)
                 waiter = _Accept(listener)
                 waiter.start()
                 try:
@@ -211,10 +220,7 @@ class LearnerProcess:
             raise LearnerDied("the learner did not authenticate")
         return waiter.connection
 
-    def _spawn(self, address: str, authkey: bytes) -> subprocess.Popen[bytes]:
-        launcher = ["-m", self._module]
-        if self._ranks > 1:
-            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self._ranks}", *launcher]
+    def _spawn(self, address: str, authkey: bytes) -> list[subprocess.Popen[bytes]]:
         told = {
             LEARNER_CONFIG: self._config.model_dump_json(),
             LEARNER_ADDRESS: address,
@@ -222,15 +228,7 @@ class LearnerProcess:
         }
         with ExitStack() as after_start:
             output = None if self._log_file is None else after_start.enter_context(self._log_file.open("ab"))
-            return subprocess.Popen(
-                [sys.executable, *launcher],
-                env=os.environ | told,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_die_with_parent(),
-            )
+            return start(self._module, self._ranks, self._nodes, told, output)
 
 
 class _Accept(threading.Thread):
@@ -256,36 +254,3 @@ class _Accept(threading.Thread):
             with socket.socket(socket.AF_UNIX) as visitor:
                 visitor.connect(address)
         self.join(timeout=_KILL_AFTER_S)
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """For the child between fork and exec: have the kernel kill it when the thread that started it is gone."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
-
-    def ask() -> None:
-        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
-
-
-def _end(child: subprocess.Popen[bytes], wait_s: float) -> None:
-    """Wait, then kill the child's whole process group (ranks may outlive their launcher)."""
-    try:
-        child.wait(wait_s)
-    except subprocess.TimeoutExpired:
-        log.warning("learner killed", pid=child.pid)
-    finally:
-        _kill_group(child.pid)
-        child.wait()
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -89,6 +89,7 @@ def make_learner(settings: TrainerSettings, metrics: TrainerMetrics, log_file: P
         settings.learner_config(),
         module=settings.learner_module,
         ranks=settings.learner_ranks,
+        nodes=settings.learner_nodes(),
         startup_s=settings.learner_startup_s,
         timeout_s=settings.learner_timeout_s,
         on_start=metrics.learner_starts.inc,

@@ -17,6 +17,8 @@ from services.trainer.learner_api import (
     OffloadName,
     TrackerName,
 )
+from services.trainer.learner_nodes import Nodes, read_hostfile
+from shared.kit.errors import SettingsError
 from shared.kit.settings import ServiceSettings
 
 AdvantageName = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "tracker", "raw"]
@@ -93,6 +95,13 @@ class TrainerSettings(ServiceSettings):
     """Started with `python -m`; anything that speaks `learner_api` will do."""
     learner_ranks: int = Field(default=1, ge=1)
     """Processes of the learner; more than one is started with torchrun."""
+    learner_hostfile: str | None = None
+    """Ranks on several nodes: a file with a line `host slots=N` for each, the trainer's own first. It says how many
+    there are: leave `learner_ranks` alone. `checkpoint_root`, the model and the program have the same path on all."""
+    learner_launcher: str = "ssh -o BatchMode=yes -o ServerAliveInterval=5 {host}"
+    """Command that runs its last argument in a shell on a host of that file."""
+    learner_port: int = Field(default=0, ge=0, le=65535)
+    """Where the nodes meet, on the first host; 0: any free one."""
     learner_startup_s: float = Field(default=180.0, gt=0)
     learner_timeout_s: float = Field(default=600.0, gt=0)
     """Longest silence of the learner during a round."""
@@ -154,6 +163,18 @@ class TrainerSettings(ServiceSettings):
     def round_size(self) -> int:
         """Groups of one checkpoint at most."""
         return self.minibatch_size * self.minibatches_per_checkpoint
+
+    def learner_nodes(self) -> Nodes | None:
+        """None: all ranks are on this machine. Raises `SettingsError`."""
+        if self.learner_hostfile is None:
+            return None
+        nodes = read_hostfile(self.learner_hostfile, self.learner_launcher, self.learner_port)
+        if "learner_ranks" in self.model_fields_set and self.learner_ranks != nodes.ranks:
+            raise SettingsError(
+                f"TABWISE_LEARNER_RANKS={self.learner_ranks}, but TABWISE_LEARNER_HOSTFILE has {nodes.ranks} slots: "
+                "leave the first unset"
+            )
+        return nodes
 
     def learner_config(self) -> LearnerConfig:
         """What the learner is told at its start."""

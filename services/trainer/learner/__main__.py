@@ -12,9 +12,9 @@ import sys
 import warnings
 from multiprocessing.connection import Client, Connection
 
+import structlog
 import torch
 from pydantic import ValidationError
-from torch.distributed.elastic.multiprocessing.errors import record
 
 from services.trainer.learner import serve
 from services.trainer.learner.ranks import join_ranks
@@ -22,6 +22,8 @@ from services.trainer.learner.rounds import Learner
 from services.trainer.learner_api import LEARNER_ADDRESS, LEARNER_AUTHKEY, LEARNER_CONFIG, LearnerConfig, RoundFailed
 from shared.kit.errors import SettingsError
 from shared.kit.logging import configure_logging
+
+log = structlog.get_logger()
 
 
 def _setting(name: str) -> str:
@@ -66,9 +68,8 @@ def run() -> None:
         serve.lead(connection, learner, ranks)
 
 
-@record
 def main() -> None:
-    """Entry point: one sentence and status 2 for a wrong setting."""
+    """Entry point: one sentence and status 2 for a wrong setting. A rank that fails goes at once: others wait."""
     configure_logging("learner")
     warnings.filterwarnings("ignore", category=FutureWarning, message="`torch.distributed")  # DeepSpeed's calls
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the trainer decides for us
@@ -77,6 +78,9 @@ def main() -> None:
     except SettingsError as error:
         print(error, file=sys.stderr)
         serve.leave(2)
+    except Exception:
+        log.exception("learner failed")
+        serve.leave(1)
 
 
 if __name__ == "__main__":

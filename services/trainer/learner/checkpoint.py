@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,8 @@ LINEAGE_FILE = "lineage.json"
 STATE_FOLDER = "deepspeed"
 ADAPTER_FOLDER = "adapter"
 WEIGHTS_FILE = "model.safetensors"
+_SHARED_WITHIN_S = 10.0
+"""A network file system may show a new folder late."""
 _SHAPE = {
     "ranks": "TABWISE_LEARNER_RANKS",
     "zero_stage": "TABWISE_ZERO_STAGE",
@@ -149,6 +152,7 @@ def save(
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
     ranks.barrier()
+    _same_folder_everywhere(draft, ranks)
     engine.save_state(draft / STATE_FOLDER)
     state = engine.state()
     ranks.barrier()
@@ -158,6 +162,24 @@ def save(
         (draft / LINEAGE_FILE).write_text(lineage.model_dump_json(indent=1))
         _publish(draft, final)
     ranks.barrier()
+
+
+def _same_folder_everywhere(draft: Path, ranks: Ranks) -> None:
+    """Raise on all ranks where one does not see what rank 0 has made."""
+    blind = int(ranks.reduce([float(not _appears(draft))])[0])
+    if blind:
+        raise CheckpointError(
+            f"TABWISE_CHECKPOINT_ROOT must be one folder on all nodes: {blind} ranks do not see {draft}"
+        )
+
+
+def _appears(folder: Path) -> bool:
+    deadline = time.monotonic() + _SHARED_WITHIN_S
+    while not folder.is_dir():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def _write_weights(draft: Path, base_folder: Path, adapter: Adapter | None, state: dict[str, Tensor]) -> None:

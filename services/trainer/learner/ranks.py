@@ -11,6 +11,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from services.trainer.lifeline import die_with_parent
+from shared.kit.errors import SettingsError
+
 _IDLE_LIMIT = timedelta(days=365)
 """Ranks wait for the next request as long as it takes; the default of 30 minutes would end a quiet night's learner."""
 
@@ -57,6 +60,15 @@ class Ranks:
             dist.barrier(group=self.control)
 
 
+def _take_device(local_rank: int) -> None:
+    if local_rank >= torch.cuda.device_count():
+        raise SettingsError(
+            "TABWISE_LEARNER_RANKS (or the slots in TABWISE_LEARNER_HOSTFILE): each rank needs a GPU, and this "
+            f"machine has {torch.cuda.device_count()}"
+        )
+    torch.cuda.set_device(local_rank)
+
+
 def join_ranks() -> Ranks:
     """Join torchrun's group, or make a group of one, which needs no port."""
     cuda = torch.cuda.is_available()
@@ -64,8 +76,9 @@ def join_ranks() -> Ranks:
     os.environ["DS_ACCELERATOR"] = "cuda" if cuda else "cpu"
     local_rank = int(os.environ.setdefault("LOCAL_RANK", "0"))
     if cuda:
-        torch.cuda.set_device(local_rank)
+        _take_device(local_rank)
     if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent()  # torchrun, which may be killed with the trainer
         dist.init_process_group(backend)
     else:
         os.environ.update(RANK="0", WORLD_SIZE="1")

@@ -63,7 +63,15 @@ def follow(learner: Learner, ranks: Ranks) -> None:
         except RuntimeError:
             leave()
         if message is not None:
-            _carry_out(learner, REQUEST.validate_json(message), _ignore)
+            _follow(learner, message)
+
+
+def _follow(learner: Learner, message: str) -> None:
+    try:
+        _carry_out(learner, REQUEST.validate_json(message), _ignore)
+    except Exception:
+        log.exception("round failed")
+        leave(1)  # at once, or rank 0 waits for us in a collective
 
 
 def _answer(connection: Connection, learner: Learner, ranks: Ranks, message: bytes) -> None:
@@ -92,8 +100,9 @@ def _do(connection: Connection, learner: Learner, ranks: Ranks, request: AnyRequ
         done = _carry_out(learner, request, lambda step: send(connection, step))
     except Exception as error:
         log.exception("round failed")
-        send(connection, RoundFailed(error=one_line(error)))
-        if ranks.world > 1:  # the others may be waiting inside a collective: only a new process group is sure
+        several = ranks.world > 1  # the others may be waiting inside a collective: only a new process group is sure
+        send(connection, RoundFailed(error=one_line(error), leaving=several))
+        if several:
             leave(1)
     else:
         send(connection, done)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
+from services.trainer.learner.ranks import Ranks, join_ranks
 from services.trainer.learner_api import CheckpointRef, LearnerConfig, RoundDone, StepDone, TrainRequest
 from tests.integration.learner.support import BASE, Driver, groups, learner, write_base
 
@@ -36,6 +38,16 @@ def first_round(folder: Path) -> TrainRequest:
 def second_round(folder: Path, base: CheckpointRef) -> TrainRequest:
     """Version 1 → version 2, one mini-batch."""
     return TrainRequest(base=base, target=ref(folder, 2, "round-2"), minibatches=[groups(3)])
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """This process as the only rank, for a `Learner` in the test's own process."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield join_ranks()
+    torch.distributed.destroy_process_group()
+    torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from services.trainer.learner.checkpoint import CheckpointError
 from services.trainer.learner.engine import deepspeed_config
-from services.trainer.learner.ranks import Ranks, join_ranks
+from services.trainer.learner.ranks import Ranks
 from services.trainer.learner.rounds import Learner
 from services.trainer.learner_api import CheckpointRef, LearnerConfig, StepDone
 from shared.contracts.checkpoint import Probe
@@ -71,15 +70,6 @@ def covering(rows: list[Row]) -> list[Row]:
 
 
 CHOSEN = covering([row for row in ALL if not impossible(row)])
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield join_ranks()
-    torch.distributed.destroy_process_group()
-    torch.set_num_threads(threads)
 
 
 def ignore(step: StepDone) -> None:
