@@ -21,6 +21,7 @@ FAULTS = {
     "tabwise_publisher_failures_total",
     "tabwise_ingest_refused_total",
     "tabwise_ingest_experience_withheld_total",
+    "tabwise_trainer_tracking_lost_total",
 }
 """Counters that have no series before something went wrong; that a target declares them is enough."""
 
