@@ -71,7 +71,7 @@ def dr_grpo(batch: Sequence[GroupRewards]) -> list[list[float]]:
 
 def rloo(batch: Sequence[GroupRewards]) -> list[list[float]]:
     """A_i = r_i - mean(r without r_i) = G / (G - 1) · (r_i - mean(r)). Kool et al. 2019, Buy 4 REINFORCE Samples, Get a
-    Baseline for Free!; for language models Ahmadian et al. 2024, Back to Basics (arXiv 2402.14740), eq. 8.
+    Baseline for Free!; for language models Ahmadian et al. 2024, Back to Basics (arXiv 2402.14740), sec. 2.3.
 
     Without a group baseline: r_i - V, in the same unit.
     """

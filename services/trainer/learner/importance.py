@@ -39,7 +39,7 @@ def uncorrected(log_ratio_N: Tensor, sequences: Sequences, cap: float) -> Tensor
 
 
 def token_truncate(log_ratio_N: Tensor, sequences: Sequences, cap: float) -> Tensor:
-    """min(w_t, C). Truncated importance sampling (Ionides 2008, "Truncated Importance Sampling", eq. 4) token by
+    """min(w_t, C). Truncated importance sampling (Ionides 2008, "Truncated Importance Sampling") token by
     token; between engine and learner: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL
     Training".
     """
