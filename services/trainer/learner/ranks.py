@@ -46,6 +46,13 @@ class Ranks:
             dist.all_reduce(tensor, op=op, group=self.control)
         return [float(v) for v in tensor]
 
+    def agree(self, values: list[int]) -> list[int]:
+        """Rank 0's values, on every rank that has as many."""
+        tensor = torch.tensor(values)
+        if self.world > 1:
+            dist.broadcast(tensor, src=0, group=self.control)
+        return [int(value) for value in tensor]
+
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, in their order, on rank 0; empty on the others."""
         if self.world == 1:

@@ -27,7 +27,7 @@ from services.trainer.learner.packing import Lane, micro_batches, plan_lanes, sh
 from services.trainer.learner.probe import probe_lane, probe_tokens
 from services.trainer.learner.ranks import Ranks
 from services.trainer.learner.reference import AdapterOff, FrozenCopy, Reference
-from services.trainer.learner.sampling import Sampler, SamplingRefused
+from services.trainer.learner.sampling import Sampler
 from services.trainer.learner.tracking.run import Tracking
 from services.trainer.learner_api import (
     LOGPROB_GAP,
@@ -117,16 +117,21 @@ class Learner:
 
     def prepare(self, request: SampleRequest) -> SampleRequest:
         """Prompts as token ids, and a seed. Rank 0 asks before the others hear of it; raises `SamplingRefused`."""
-        if self._config.zero_stage == 3:
-            raise SamplingRefused("TABWISE_ZERO_STAGE=3 splits the weights over the ranks: sample with 0, 1 or 2")
         return self._sampler.prepare(request, self._engine.policy.model)
 
     def sample(self, request: SampleRequest) -> Sampled:
-        """Draw completions, each rank of its share of the prompts (collective). Whole on rank 0."""
+        """Draw completions, each rank of its share of the prompts (collective). Whole on rank 0.
+
+        With ZeRO 3 every forward pass is a collective: all ranks run all prompts, with the tokens that rank 0 drew.
+        """
         started = time.monotonic()
         self._recall(request.base)
-        world, count = self._ranks.world, len(request.prompts)
-        own = self._sampler.sample(self._engine.policy.model, request, range(self._ranks.rank, count, world))
+        model, count = self._engine.policy.model, len(request.prompts)
+        if self._config.zero_stage == 3:
+            groups = self._sampler.sample(model, request, range(count), self._ranks.agree)
+            return Sampled(groups=groups, seconds=time.monotonic() - started)
+        world = self._ranks.world
+        own = self._sampler.sample(model, request, range(self._ranks.rank, count, world))
         shares = [iter(share) for share in self._ranks.gather(own)]
         groups = [next(shares[index % world]) for index in range(count)] if shares else []
         return Sampled(groups=groups, seconds=time.monotonic() - started)

@@ -9,7 +9,7 @@ Every group has random numbers of its own: batching, ranks and the other prompts
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,14 @@ class _Member:
     stop_reason: str | None = None
 
 
+Agree = Callable[[list[int]], list[int]]
+"""Rank 0's tokens, where all ranks run every prompt together."""
+
+
+def _own(tokens: list[int]) -> list[int]:
+    return tokens
+
+
 class Sampler:
     """Tokenizer and end tokens of one base model."""
 
@@ -70,12 +78,14 @@ class Sampler:
         seed = secrets.randbits(63) if request.seed is None else request.seed
         return request.model_copy(update={"prompts": prompts, "seed": seed})
 
-    def sample(self, model: PreTrainedModel, request: SampleRequest, groups: Sequence[int]) -> list[SampledGroup]:
+    def sample(
+        self, model: PreTrainedModel, request: SampleRequest, groups: Sequence[int], agree: Agree = _own
+    ) -> list[SampledGroup]:
         """Those of a prepared request's prompts that have the indices `groups`, in that order."""
         done: dict[int, SampledGroup] = {}
         with sampling_mode(model):
             for batch in self._batches(request, groups):
-                done |= zip(batch, self._sample(model, request, batch), strict=True)
+                done |= zip(batch, self._sample(model, request, batch, agree), strict=True)
         return [done[index] for index in groups]
 
     def _encode(self, prompt: str | list[int]) -> list[int]:
@@ -96,7 +106,9 @@ class Sampler:
         if batch:
             yield batch
 
-    def _sample(self, model: PreTrainedModel, request: SampleRequest, batch: Sequence[int]) -> list[SampledGroup]:
+    def _sample(
+        self, model: PreTrainedModel, request: SampleRequest, batch: Sequence[int], agree: Agree
+    ) -> list[SampledGroup]:
         prompts = [[int(token) for token in request.prompts[index]] for index in batch]
         members = [[_Member(row, slot) for slot in range(request.n)] for row in range(len(batch))]
         randoms = [_uniforms(request, index) for index in batch]
@@ -105,7 +117,8 @@ class Sampler:
         alive, rows = [member for group in members for member in group], list(range(len(batch)))
         for said in range(request.max_tokens):
             uniforms_K = [float(randoms[member.row][member.slot, said]) for member in alive]
-            for member, token, logprob in zip(alive, *draw(logits_KV, uniforms_K, request.temperature), strict=True):
+            tokens_K, logprobs_K = draw(logits_KV, uniforms_K, request.temperature)
+            for member, token, logprob in zip(alive, agree(tokens_K), logprobs_K, strict=True):
                 member.token_ids.append(token)
                 member.logprobs.append(logprob)
             self._end(alive, request.stop)

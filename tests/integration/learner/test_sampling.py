@@ -86,9 +86,16 @@ def test_two_ranks_sample_as_one(config: LearnerConfig, trained: Trained, tmp_pa
     assert len(ids(lone)) == 3
 
 
-def test_split_weights_are_refused(config: LearnerConfig) -> None:
-    with learner(config.model_copy(update={"zero_stage": 3, "tensorboard_dir": None})) as driver:
-        refused = driver.sample(request(BASE))
+def test_split_weights_sample_too(config: LearnerConfig, trained: Trained, tmp_path: Path) -> None:
+    """ZeRO 3 on two ranks, before a round, after it, and the round after that."""
+    with learner(config.model_copy(update={"zero_stage": 3, "tensorboard_dir": None}), ranks=2) as driver:
+        before = driver.sample(request(BASE))
+        steps, _ = driver.train(one := first_round(tmp_path))
+        after = driver.sample(request(one.target))
+        more, done = driver.train(second_round(tmp_path, one.target))
+    expected = [trained.driver.sample(request(base)) for base in (BASE, trained.first)]
 
-    assert isinstance(refused, RoundFailed)
-    assert "TABWISE_ZERO_STAGE=3" in refused.error
+    assert isinstance(done, RoundDone), done
+    assert ids(before) == ids(expected[0])
+    assert ids(after) == ids(expected[1])
+    assert [step.loss for step in steps + more] == pytest.approx([step.loss for step in trained.steps], abs=1e-4)
