@@ -42,7 +42,7 @@ WARMSTART = $(BIN)/python -m services.trainer.warmstart --config "$(or $(CONFIG)
 	$(if $(DRY_RUN),--dry-run) $(if $(RESTART),--restart) $(if $(PUBLISH),--publish) $(if $(REPLACE),--replace)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo warmstart bench-loop bench-gateway bench-ingest bench-learning up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo warmstart bench-loop bench-gateway bench-ingest bench-learner bench-learning up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
@@ -77,6 +77,9 @@ bench-ingest: $(INSTALLED) ## Durable feedback per second beside a plain handler
 
 bench-learning: $(INSTALLED) ## Reward against events: siblings + GRPO beside raw, REINFORCE++, tracker; goes on where it stopped; BENCH="--seeds 1"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.learning $(BENCH)
+
+bench-learner: $(INSTALLED) ## A training step beside TRL's on the same groups: speed and memory; BENCH="--prompts 1024 --groups 8"
+	@$(BIN)/python -m benchmarks.learner $(BENCH)
 
 .venv-litellm/.installed: benchmarks/gateway/litellm.txt
 	@echo "Installing LiteLLM's proxy, the peer, into .venv-litellm (0.7 GB) …"
