@@ -16,6 +16,8 @@ from typing import Any, Final
 LOG_FILE: Final = "log.jsonl"
 TENSORBOARD: Final = "tensorboard"
 LEARNERS_RUN: Final = f"{TENSORBOARD}/learner"
+RUNS: Final = "runs"
+"""What Weights & Biases and MLflow keep, where the learner's `trackers` name them."""
 
 
 class RunLog:

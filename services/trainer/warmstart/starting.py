@@ -19,7 +19,7 @@ from services.trainer.runtime import make_learner
 from services.trainer.settings import TrainerSettings
 from services.trainer.warmstart import keeping, screen
 from services.trainer.warmstart.config import WarmStartConfig
-from services.trainer.warmstart.logs import LEARNERS_RUN, RunLog
+from services.trainer.warmstart.logs import LEARNERS_RUN, RUNS, RunLog
 from services.trainer.warmstart.result import write_final
 from services.trainer.warmstart.rewards.mix import RewardMix, Scores
 from services.trainer.warmstart.rewards.protocol import Candidate
@@ -46,11 +46,13 @@ def whole_run(config: WarmStartConfig, console: Console, *, restart: bool) -> Ru
     return state
 
 
-def learner_settings(config: WarmStartConfig) -> TrainerSettings:
+def learner_settings(config: WarmStartConfig, run_id: str) -> TrainerSettings:
     """As the online trainer would have them for the same learner."""
     return config.learner.settings(
         model_path=config.model,
         tensorboard_dir=str(config.output / LEARNERS_RUN),
+        run_name=f"{config.output.name}-{run_id[:8]}",
+        run_dir=str(config.output / RUNS),
         max_completion_tokens=config.training.max_completion_tokens,
         learner_seed=config.seed,
     )
@@ -76,7 +78,7 @@ def _train(config: WarmStartConfig, console: Console, samples: Samples, state: R
         log = RunLog(config.output)
         opened.callback(log.close)
         watcher = opened.enter_context(screen.Screen(console, config.training.rounds, state.round))
-        learner = opened.enter_context(_learner(config))
+        learner = opened.enter_context(_learner(config, state.run_id))
         runner = opened.enter_context(asyncio.Runner())
 
         def score(candidates: Sequence[Candidate]) -> Scores:
@@ -98,10 +100,10 @@ def _train(config: WarmStartConfig, console: Console, samples: Samples, state: R
 
 
 @contextmanager
-def _learner(config: WarmStartConfig) -> Iterator[LearnerProcess]:
+def _learner(config: WarmStartConfig, run_id: str) -> Iterator[LearnerProcess]:
     """Its model loaded. Raises `SettingsError` where that cannot be done."""
     log_file = config.output / LEARNER_LOG
-    learner = make_learner(learner_settings(config), TrainerMetrics(CollectorRegistry()), log_file)
+    learner = make_learner(learner_settings(config, run_id), TrainerMetrics(CollectorRegistry()), log_file)
     try:
         learner.start()
     except LearnerDied as error:
@@ -109,7 +111,7 @@ def _learner(config: WarmStartConfig) -> Iterator[LearnerProcess]:
     try:
         yield learner
     finally:
-        learner.stop(wait_s=1)
+        learner.stop()
 
 
 def in_yaml_words(sentence: str) -> str:

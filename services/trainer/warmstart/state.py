@@ -118,7 +118,7 @@ def only_run(output: Path) -> Iterator[None]:
 
 def forget(output: Path) -> None:
     """Remove what an earlier run left, and nothing else."""
-    for path in [*output.glob("v[0-9]*"), *(output / name for name in ("samples", "final", "tensorboard"))]:
+    for path in [*output.glob("v[0-9]*"), *(output / name for name in ("samples", "final", "tensorboard", "runs"))]:
         shutil.rmtree(path, ignore_errors=True)
     for name in (STATE_FILE, "log.jsonl", "counts.json"):
         (output / name).unlink(missing_ok=True)
