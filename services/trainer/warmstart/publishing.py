@@ -7,6 +7,7 @@ experience went into, committed under the same lock and in the same order: folde
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
@@ -52,7 +53,7 @@ def publish_result(config: WarmStartConfig, state: RunState, *, replace: bool) -
     """
     settings = TrainerSettings.load()
     check_database(settings.database_url)
-    check_fits(state, settings)
+    check_fits(config, state, settings)
     database = make_engine(settings.database_url)
     try:
         version = Publication(config, state, settings, database, replace=replace).commit()
@@ -64,7 +65,7 @@ def publish_result(config: WarmStartConfig, state: RunState, *, replace: bool) -
     return version
 
 
-def check_fits(state: RunState, settings: TrainerSettings) -> None:
+def check_fits(config: WarmStartConfig, state: RunState, settings: TrainerSettings) -> None:
     """Whether the deployment's learner could go on from this checkpoint. Raises `SettingsError`."""
     folder = checkpoint_folder(state)
     saved = json.loads((folder / LINEAGE_FILE).read_text())
@@ -81,6 +82,11 @@ def check_fits(state: RunState, settings: TrainerSettings) -> None:
                 f"TABWISE_MODEL_PATH: {settings.model_path} has another {name} than the model that the warm start "
                 "trained; a deployment takes versions of its own model only"
             )
+    if settings.adapter == "lora" and not same_weights(config.model, settings.model_path):
+        raise SettingsError(
+            f"TABWISE_MODEL_PATH: an adapter belongs to the weights that it was trained on, {config.model}, and not to "
+            f"those of {settings.model_path}; serve `final` as TABWISE_MODEL_PATH"
+        )
 
 
 def checkpoint_folder(state: RunState) -> Path:
@@ -138,7 +144,7 @@ class Publication:
 
     def _base(self, newest: CheckpointRef) -> CheckpointRef:
         """What the warm start began with, which should be what the deployment has now."""
-        begun = began_with(self._config.model, newest)
+        begun = began_with(self._config.model, newest, self._settings.model_path)
         if begun or self._replace:
             return newest if begun else CheckpointRef(version=0, lineage="base", folder=None)
         raise SettingsError(
@@ -169,15 +175,23 @@ class Publication:
         )
 
 
-def began_with(model: str, newest: CheckpointRef) -> bool:
-    """Whether `model` is the deployment's newest version; version 0 is its own model, which `check_fits` compared."""
+def began_with(model: str, newest: CheckpointRef, own_model: str) -> bool:
+    """Whether a warm start that began with `model` began with the deployment's newest version (0: its own model)."""
     if newest.version == 0:
-        return not (Path(model) / LINEAGE_FILE).exists()
+        return same_weights(model, own_model)
     file = Path(model) / LINEAGE_FILE
     if not file.is_file():
         return False
     found = json.loads(file.read_text())
     return (found.get("version"), found.get("lineage")) == (newest.version, newest.lineage)
+
+
+def same_weights(model: str, other: str) -> bool:
+    """Byte by byte, where both are folders; else by name."""
+    if model == other or not (Path(model).is_dir() and Path(other).is_dir()):
+        return model == other
+    names = [sorted(file.name for file in Path(folder).glob("*.safetensors")) for folder in (model, other)]
+    return names[0] == names[1] and not any(filecmp.cmpfiles(model, other, names[0], shallow=False)[1:])
 
 
 def copy_as(source: Path, target: CheckpointRef, base: CheckpointRef) -> None:

@@ -70,11 +70,12 @@ class Run:
     def go(self) -> None:
         """To the last round. Raises `GaveUp`, `RewardError`."""
         rounds = self._config.training.rounds
-        self._evaluate()
-        while self.state.round < rounds:
-            self._attempt()
-            if self.state.round % self._config.evaluation.every == 0 or self.state.round == rounds:
+        while True:
+            if self.state.round % self._config.evaluation.every == 0 or self.state.round >= rounds:
                 self._evaluate()
+            if self.state.round >= rounds:
+                return
+            self._attempt()
 
     # A round
 
