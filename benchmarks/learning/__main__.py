@@ -123,10 +123,8 @@ def _lines(results: dict[str, list[Result]]) -> Iterator[dict[str, Any]]:
                 "seconds": run.seconds,
             }
     yield from gains(results)
-    for decoding, figure in (("sampled", "reward_gain_sampled"), (HEADLINE, "reward_gain")):
-        line = ratio(results, decoding, figure)  # type: ignore[arg-type]
-        if line is not None:
-            yield line
+    lines = (ratio(results, "sampled", "reward_gain_sampled"), ratio(results, HEADLINE, "reward_gain"))
+    yield from (line for line in lines if line is not None)
 
 
 if __name__ == "__main__":

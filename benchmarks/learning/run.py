@@ -153,12 +153,13 @@ class Run:
 
     def _measure(self, policy: Policy) -> Point:
         """Greedily and at the serving temperature, with the same random numbers each time."""
-        ask = {"n": 1, "seed": _EVALUATION_SEED, "stop": list(STOP)}
-        greedy = policy.sample(self._held_out.prompts, temperature=0.0, **ask).groups  # type: ignore[arg-type]
-        sampled = policy.sample(self._held_out.prompts, temperature=SERVING_TEMPERATURE, **ask).groups  # type: ignore[arg-type]
+        greedy, sampled = (
+            policy.sample(self._held_out.prompts, n=1, temperature=temperature, seed=_EVALUATION_SEED, stop=list(STOP))
+            for temperature in (0.0, SERVING_TEMPERATURE)
+        )
         return Point(
             events=self._world.events,
-            greedy=self._held_out.measure(greedy).as_dict(),
-            sampled=self._held_out.measure(sampled).as_dict(),
-            kl=self._reference.kl(sampled[: self._budget.kl_moments], SERVING_TEMPERATURE),
+            greedy=self._held_out.measure(greedy.groups).as_dict(),
+            sampled=self._held_out.measure(sampled.groups).as_dict(),
+            kl=self._reference.kl(sampled.groups[: self._budget.kl_moments], SERVING_TEMPERATURE),
         )
