@@ -22,11 +22,15 @@ from services.trainer.learner_api import (
     LEARNER_CONFIG,
     LOGPROB_GAP,
     NON_FINITE,
+    REQUEST,
     CheckpointRef,
     LearnerConfig,
     LearnerReady,
     RoundDone,
     RoundFailed,
+    Sampled,
+    SampledGroup,
+    SampleRequest,
     Skipped,
     StepDone,
     TrainGroup,
@@ -48,6 +52,8 @@ class Faults:
     """Exit after the temporary folder was written, before the rename."""
     die_after_rename: int | None = None
     """Exit when the target folder is whole, before saying so."""
+    refuse_samples: str | None = None
+    """Answer `RoundFailed` with this to every `SampleRequest`."""
     fail_rounds: list[int] = field(default_factory=list)
     """Answer `RoundFailed` to these requests."""
     poison: list[str] = field(default_factory=list)
@@ -99,6 +105,13 @@ class Script:
             return "after_rename"
         say(RoundDone(target=request.target, seconds=0.01, peak_rss_mb=100.0))
         return None
+
+    def sample(self, request: SampleRequest) -> Sampled | RoundFailed:
+        """Groups without samples; or the fault."""
+        if self.faults.refuse_samples:
+            return RoundFailed(error=self.faults.refuse_samples)
+        prompts = [[0] if isinstance(prompt, str) else prompt for prompt in request.prompts]
+        return Sampled(groups=[SampledGroup(prompt_token_ids=p, samples=[]) for p in prompts], seconds=0.01)
 
     def _step(self, index: int, minibatch: list[TrainGroup]) -> StepDone:
         skipped = self._skipped(index, minibatch)
@@ -176,9 +189,12 @@ def _serve(line: Connection, script: Script) -> int:
     line.send_bytes(LearnerReady(ranks=1, parameters=1, device="cpu").model_dump_json().encode())
     while True:
         try:
-            request = TrainRequest.model_validate_json(line.recv_bytes())
+            request = REQUEST.validate_json(line.recv_bytes())
         except EOFError:
             return 0
+        if isinstance(request, SampleRequest):
+            line.send_bytes(script.sample(request).model_dump_json().encode())
+            continue
         if script.answer(request, lambda reply: line.send_bytes(reply.model_dump_json().encode())):
             return 5
 

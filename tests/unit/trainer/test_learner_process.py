@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer.learner_api import CheckpointRef, LearnerConfig, TrainGroup, TrainRequest, TrainSample
+from services.trainer.learner_api import (
+    CheckpointRef,
+    LearnerConfig,
+    SampleRequest,
+    TrainGroup,
+    TrainRequest,
+    TrainSample,
+)
 from services.trainer.learner_process import LearnerDied, LearnerProcess, RoundAbandoned, RoundRefused
 from tests.fakes.learner import BASE
 
@@ -140,3 +147,23 @@ def test_dies_with_us_even_in_the_middle_of_a_step(tmp_path: Path) -> None:
         time.sleep(0.3)
         parent.kill()
     assert gone(child)
+
+
+def test_samples_between_rounds(learner: Starter, tmp_path: Path) -> None:
+    process = learner()
+    one = process.sample(SampleRequest(base=BASE, prompts=[[1, 2], [3]]))
+    trained = process.train(request(tmp_path))
+    other = process.sample(SampleRequest(base=trained.done.target, prompts=["text"]))
+
+    assert [group.prompt_token_ids for group in one.groups] == [[1, 2], [3]]
+    assert len(other.groups) == 1
+
+
+def test_refused_samples_leave_it_running(learner: Starter, tmp_path: Path) -> None:
+    process = learner(refuse_samples="prompt 0 is empty")
+    with pytest.raises(RoundRefused, match="the learner could not sample: prompt 0 is empty"):
+        process.sample(SampleRequest(base=BASE, prompts=[[]]))
+    pid = process.pid
+    process.train(request(tmp_path))
+
+    assert process.pid == pid
