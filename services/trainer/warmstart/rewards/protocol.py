@@ -1,7 +1,7 @@
 """All that a reward plug-in has to know. Produced by the warm start, consumed by every reward.
 
 A plug-in is a factory: it takes the options from the YAML file, checks them, and returns a `Reward`. A class whose
-`__init__` takes the options is one. How to publish it: docs/warmstart.md.
+`__init__` takes the options is one. How to publish it: docs/rewards.md.
 """
 
 from __future__ import annotations
