@@ -18,7 +18,7 @@ MOST_LINES = 12
 """Of an insertion of several lines so many are kept: more than a completion has."""
 LINES_BESIDE = 20
 """Accepted text may have moved down by so many lines."""
-KEPT_SHARE = 0.6
+KEPT_SHARE = 0.7
 """A line of which less is left is another line."""
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 

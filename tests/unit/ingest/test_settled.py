@@ -230,3 +230,9 @@ def test_new_lines_above_never_change_an_answer(row: int, column: int, new: list
     earlier, later = asked_and_seen(row, column)
     edited = View(None, "\n".join([*new, later.prefix]), later.suffix)
     assert settled_between(earlier, edited) == settled_between(earlier, later)
+
+
+def test_another_line_that_is_much_like_an_accepted_one_is_not_what_is_left_of_it() -> None:
+    earlier = FILE + "    def remove("
+    later = earlier + "self, ident: str) -> Broker | None:\n        return None" + BELOW
+    assert retained("def get(self, ident: str) -> Gate:", view(earlier), view(later, "\n")) == 0
