@@ -11,6 +11,7 @@ from typing import Any
 
 from shared.contracts.experience import Experience, Reference, Sample
 from shared.contracts.generation import Generation, PolicySpan, Sampling
+from shared.contracts.ids import new_request_id
 
 KEY_SECRET = "test-token"
 KEY_ID = "key-4c5dc9b770"
@@ -51,12 +52,12 @@ def make_generation(
     if changes.get("finish_reason", "stop") == "stop":
         ids, offsets = [*ids, END_TOKEN], [*offsets, len(text)]
     prompt = fim_prompt() if prompt is None else prompt
-    request_id = changes.pop("request_id", f"cmpl-{uuid.uuid4().hex}")
+    created_at = changes.setdefault("created_at", datetime.now(UTC))
+    request_id = changes.pop("request_id", None) or new_request_id(created_at)
     index = changes.get("choice_index", 0)
     values: dict[str, Any] = {
         "generation_id": request_id if index == 0 else f"{request_id}-{index}",
         "request_id": request_id,
-        "created_at": datetime.now(UTC),
         "key_id": KEY_ID,
         "project_id": "default",
         "protocol": "openai",

@@ -19,6 +19,7 @@ import aiohttp
 
 from benchmarks.chaos_ingest.victims import KEYS
 from shared.contracts.generation import Generation, PolicySpan, Sampling
+from shared.contracts.ids import new_request_id
 from shared.keys import KeyRing
 
 TEXT = ("return", " left", " +", " right")
@@ -104,13 +105,14 @@ class Developer:
 
 def make_generation(key_id: str) -> Generation:
     """A completion in a place of its own: no other prompt is the same."""
-    request_id = f"cmpl-{uuid.uuid4().hex}"
+    now = datetime.now(UTC)
+    request_id = new_request_id(now)
     place = f"def add_{uuid.uuid4().hex}(left, right):\n    "
     offsets = [sum(map(len, TEXT[:index])) for index in range(len(TEXT))]
     return Generation(
         generation_id=request_id,
         request_id=request_id,
-        created_at=datetime.now(UTC),
+        created_at=now,
         key_id=key_id,
         project_id="default",
         protocol="openai",

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -20,12 +20,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from benchmarks.ingest.servers import DATABASE
 from deploy.local.embedded import EmbeddedPostgres
+from services.ingest.partitions import Part
 from services.ingest.repository import Repository
+from shared.contracts.ids import TIMED
 from shared.db.engine import async_sessions, make_async_engine
 
 EVENTS, WARM = 2000, 200
 PASSES = 5
 NEWEST = 20_000
+DAYS = 31
 WINDOW, SKEW = timedelta(seconds=600), timedelta(seconds=2)
 
 _GENERATIONS = """
@@ -33,11 +36,13 @@ INSERT INTO generations (generation_id, request_id, choice_index, created_at, ke
   client_model, replica, prompt, prompt_sha256, prompt_token_ids, text, token_ids, logprobs, text_offsets,
   finish_reason, sampling,
   policy_version, policy_spans, client_gone, total_s)
-SELECT 'cmpl-' || lpad(to_hex(n), 32, '0'), 'cmpl-' || lpad(to_hex(n), 32, '0'), 0,
-  now() - interval '30 days' * ((%(total)s - n)::float / %(total)s), 'key-' || lpad((n %% 200)::text, 10, '0'),
+SELECT id, id, 0, at, 'key-' || lpad((n %% 200)::text, 10, '0'),
   'default', 'openai', 'm', 'r', 'p' || n, sha256(((n / 400) * 200 + n %% 200)::text::bytea), '{1,2}', 'x', '{1,2}',
   '{-0.5,-0.5}', '{0,1}', 'stop', '{"temperature":0.5,"max_tokens":64}', 1, '[]', false, 0.2
-FROM generate_series(1, %(total)s) AS n
+FROM generate_series(1, %(total)s) AS n,
+  LATERAL (SELECT now() - interval '30 days' * ((%(total)s - n)::float / %(total)s) AS at),
+  LATERAL (SELECT %(timed)s || lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0')
+    || lpad(to_hex(n), 20, '0') AS id)
 """
 """The n-th of key n mod 200; each key asks for each of its prompts twice in a row."""
 _EVENTS = """
@@ -45,10 +50,11 @@ INSERT INTO feedback_events (dedupe_key, source, project_id, key_id, client_comp
   completion, filepath, cache_hit, received_at, evidence, next_attempt_at)
 SELECT generation_id, 'continue', project_id, key_id, generation_id, true, prompt_sha256, 'x', '', false,
   created_at + interval '5 seconds', '{}', created_at
-FROM generations WHERE generation_id IN
-  (SELECT 'cmpl-' || lpad(to_hex(%(total)s - floor(random() * %(newest)s)::int), 32, '0')
-   FROM generate_series(1, %(events)s))
+FROM (SELECT * FROM generations ORDER BY created_at DESC LIMIT %(newest)s) ORDER BY random() LIMIT %(events)s
 """
+
+
+_SIZE = "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('generations')"
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,23 @@ def load(server: EmbeddedPostgres, total: int) -> None:
         ).fetchall()
         for name, _ in indexes:
             connection.execute(psycopg.sql.SQL("DROP INDEX {}").format(psycopg.sql.Identifier(name)))
-        connection.execute(_GENERATIONS, {"total": total})
+        _make_days(connection)
+        connection.execute(_GENERATIONS, {"total": total, "timed": TIMED})
         for _, definition in indexes:
-            connection.execute(definition)
-        connection.execute(_EVENTS, {"total": total, "newest": min(NEWEST, total), "events": EVENTS + WARM})
+            connection.execute(definition.replace(" ON ONLY ", " ON "))
+        connection.execute(_EVENTS, {"newest": min(NEWEST, total), "events": EVENTS + WARM})
         connection.execute("VACUUM ANALYZE generations")
         connection.execute("VACUUM ANALYZE feedback_events")
         connection.execute("CHECKPOINT")
+
+
+def _make_days(connection: psycopg.Connection[Any]) -> None:
+    """The tables of the days that are over."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    there = {name for (name,) in connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r'").fetchall()}
+    for part in (Part(today - timedelta(days=days)) for days in range(1, DAYS + 1)):
+        if part.table not in there:
+            connection.execute(part.creation.encode())
 
 
 async def measure(server: EmbeddedPostgres, total: int) -> Joined:
@@ -92,7 +108,7 @@ async def measure(server: EmbeddedPostgres, total: int) -> Joined:
             cost, plan = await _plan(session, *seen[-1])
             passes = [await _seconds(session, ids[WARM:]) for _ in range(PASSES)]
             size = await session.connection()
-            held = (await size.exec_driver_sql("SELECT pg_total_relation_size('generations')")).scalar_one()
+            held = (await size.exec_driver_sql(_SIZE)).scalar_one()
     finally:
         await engine.dispose()
     cuts = [statistics.quantiles(taken, n=100, method="inclusive") for taken in passes]

@@ -27,6 +27,7 @@ from services.ingest.recorder import Recorder
 from services.ingest.settings import IngestSettings
 from shared import fim
 from shared.contracts.generation import Generation, PolicySpan, Sampling
+from shared.contracts.ids import new_request_id
 from shared.contracts.names import STREAM_GENERATIONS
 from shared.db.engine import async_sessions, make_async_engine
 from shared.db.models import GenerationRow
@@ -51,12 +52,13 @@ UNIFORM = [Window(PREFIX, COMPLETION, SUFFIX)]
 def generation(rng: random.Random, texts: Sequence[Window] = UNIFORM) -> Generation:
     """A new one, as the gateway makes them."""
     place = rng.choice(texts)
-    request_id = f"cmpl-{uuid.UUID(int=rng.getrandbits(128)).hex}"
+    now = datetime.now(UTC)
+    request_id = new_request_id(now)
     sampled = [rng.randrange(150_000) for _ in range(SAMPLED_TOKENS)]
     return Generation(
         generation_id=request_id,
         request_id=request_id,
-        created_at=datetime.now(UTC),
+        created_at=now,
         key_id="key-0123456789",
         project_id="default",
         protocol="openai",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any
 from services.gateway.fitting import FimSource
 from services.gateway.settings import GatewaySettings
 from shared.contracts.generation import Sampling
+from shared.contracts.ids import new_request_id
 from shared.fim import SPECIAL_TOKENS
 
 _SHORTEST_PROMPT = 64
@@ -81,7 +81,7 @@ def make_call(
     """A call with an id of its own. A `FimSource` is written out, as long as the engine's context allows."""
     fim = prompt if isinstance(prompt, FimSource) else None
     return Call(
-        request_id=f"cmpl-{uuid.uuid4().hex}",
+        request_id=new_request_id(origin.created_at),
         created_at=origin.created_at,
         arrived_s=origin.arrived_s,
         key_id=origin.key_id,

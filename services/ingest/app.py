@@ -17,6 +17,7 @@ from services.ingest.guard import Guard
 from services.ingest.intake_queries import InsertEvents
 from services.ingest.joiner import Joiner
 from services.ingest.metrics import IngestMetrics
+from services.ingest.partitions import Partitions
 from services.ingest.recorder import Recorder
 from services.ingest.relay import Relay
 from services.ingest.repository import Repository
@@ -43,6 +44,7 @@ GAUGES_EVERY_S = 2.0
 PRUNE_EVERY_S = 60.0
 RESENDING_EVERY_S = 1.0
 RETENTION_EVERY_S = 60.0
+PARTITIONS_EVERY_S = 600.0
 READY_TIMEOUT_S = 2.0
 
 
@@ -100,6 +102,7 @@ def make_loops(
     loops = [Loop("gauges", Gauges(sessions, streams, metrics).step, GAUGES_EVERY_S)]
     if settings.run_recorder:
         loops.append(Loop("recorder", Recorder(settings, sessions, streams, metrics).step, 0))
+        loops.append(Loop("partitions", Partitions(sessions, clock).step, PARTITIONS_EVERY_S))
     if settings.run_joiner:
         joiner = Joiner(settings, sessions, streams, metrics, clock)
         loops.append(Loop("joiner", joiner.step, settings.poll_interval_s))

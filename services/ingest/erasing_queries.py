@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, CursorResult, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
+from shared.contracts.ids import TIMED
 from shared.db.models import (
     MOVED_WEIGHTS,
     ExperienceRow,
@@ -90,12 +91,17 @@ async def first_recorded(session: AsyncSession, since: datetime) -> datetime | N
 
 
 async def recorded_between(
-    session: AsyncSession, whose: Whose, since: datetime, until: datetime, limit: int
+    session: AsyncSession, whose: Whose, since: datetime, until: datetime, limit: int, *, untimed: bool = False
 ) -> list[str]:
-    """Generations that were recorded in [since, until), the oldest first."""
+    """Generations that were recorded in [since, until), the oldest first. `untimed`: by their id in no day's table."""
     query = (
         select(GenerationRow.generation_id)
-        .where(GenerationRow.recorded_at >= since, GenerationRow.recorded_at < until, whose.of(_project(GenerationRow)))
+        .where(
+            GenerationRow.recorded_at >= since,
+            GenerationRow.recorded_at < until,
+            whose.of(_project(GenerationRow)),
+            *([GenerationRow.generation_id < TIMED] if untimed else []),
+        )
         .order_by(GenerationRow.recorded_at)
         .limit(limit)
     )

@@ -33,6 +33,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from services.ingest.days import made_since, of_requests
 from services.ingest.displays import Choices, DisplayKey, display_of
 from services.ingest.joining import Candidate
 from services.ingest.outcomes import SETTLED
@@ -139,6 +140,7 @@ class Repository:
                 GenerationRow.prompt_sha256 == digest,
                 GenerationRow.created_at >= FeedbackEventRow.received_at - window,
                 GenerationRow.created_at <= FeedbackEventRow.received_at + skew,
+                made_since(GenerationRow.generation_id, FeedbackEventRow.received_at - window),
             )
             .order_by(GenerationRow.created_at.desc())
             .limit(CANDIDATES_PER_EVENT)
@@ -161,6 +163,7 @@ class Repository:
             .where(
                 GenerationRow.key_id == event.key_id,
                 GenerationRow.created_at.between(event.received_at - window, event.received_at + skew),
+                made_since(GenerationRow.generation_id, event.received_at - window),
             )
             .order_by(GenerationRow.created_at.desc())
             .limit(TYPED_AHEAD_CANDIDATES)
@@ -218,9 +221,12 @@ class Repository:
         """Other choices of the same requests, by request id."""
         requests = {row.request_id for row in shown}
         keys = {(row.key_id, row.prompt_sha256) for row in shown}
+        if not requests:
+            return {}
         query = select(GenerationRow).where(
             tuple_(GenerationRow.key_id, GenerationRow.prompt_sha256).in_(list(keys)),
             GenerationRow.request_id.in_(requests),
+            of_requests(GenerationRow.generation_id, requests),
         )
         found: dict[str, list[GenerationRow]] = defaultdict(list)
         for row in (await self._session.scalars(query.order_by(GenerationRow.choice_index))).all():
@@ -269,6 +275,7 @@ class Repository:
             .where(
                 later.c.key_id == shown.c.key_id,
                 later.c.created_at > shown.c.created_at,
+                made_since(later.c.generation_id, shown.c.created_at),
                 later.c.choice_index == 0,
                 later.c.created_at <= OutcomeRow.resolves_at + grace,
                 later.c.recorded_at > watched.c.since,

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, exists, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from services.ingest.days import made_since
 from services.ingest.outcomes import SETTLED
 from shared.db.models import FeedbackEventRow, GenerationRow, ObservationRow, OutcomeRow, SettlingCursorRow
 
@@ -75,6 +76,7 @@ async def requests_of(session: AsyncSession, span: Span) -> list[tuple[datetime,
             GenerationRow.key_id == span.key_id,
             GenerationRow.created_at > span.since,
             GenerationRow.created_at <= span.until,
+            made_since(GenerationRow.generation_id, span.since),
             GenerationRow.choice_index == 0,
         )
         .order_by(GenerationRow.created_at)
@@ -97,7 +99,12 @@ async def is_silent(session: AsyncSession, key_id: str, protocol: str, since: da
     """Whether this key's client of this protocol is in use since before `established` and sends no events."""
     recent = (
         select(GenerationRow.generation_id, GenerationRow.created_at)
-        .where(GenerationRow.key_id == key_id, GenerationRow.protocol == protocol, GenerationRow.created_at >= since)
+        .where(
+            GenerationRow.key_id == key_id,
+            GenerationRow.protocol == protocol,
+            GenerationRow.created_at >= since,
+            made_since(GenerationRow.generation_id, since),
+        )
         .order_by(GenerationRow.created_at.desc())
         .limit(MOST_OF_KEY)
         .subquery()
@@ -106,6 +113,7 @@ async def is_silent(session: AsyncSession, key_id: str, protocol: str, since: da
         GenerationRow.key_id == key_id,
         GenerationRow.protocol == protocol,
         GenerationRow.created_at.between(since, established),
+        made_since(GenerationRow.generation_id, since),
     )
     spoke = exists().where(OutcomeRow.generation_id == recent.c.generation_id, OutcomeRow.source != SETTLED)
     unjoined = exists().where(

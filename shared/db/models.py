@@ -47,7 +47,7 @@ GENERATION_FIGURES = (
 
 
 class GenerationRow(Base):
-    """What the engine sampled; `shared.contracts.generation.Generation` as columns."""
+    """What the engine sampled; `shared.contracts.generation.Generation` as columns. By day: `shared.contracts.ids`."""
 
     __tablename__ = "generations"
     __table_args__ = (
@@ -55,6 +55,7 @@ class GenerationRow(Base):
         Index("ix_generations_key_time", "key_id", "created_at"),
         Index("ix_generations_recorded", "recorded_at", "generation_id"),
         Index("ix_generations_time", "created_at", postgresql_include=GENERATION_FIGURES),
+        {"postgresql_partition_by": "RANGE (generation_id)"},
     )
 
     generation_id: Mapped[str] = mapped_column(primary_key=True)

@@ -201,7 +201,7 @@ async def test_it_reads_the_time_from_an_index(room: Room, by: Any) -> None:
         await session.execute(text("SET LOCAL enable_seqscan = off"))
         explained = text(f"EXPLAIN {statement(wish).text}")
         plan = (await session.scalars(explained, parameters(wish, room.settings))).all()
-    assert any("Index Only Scan using ix_generations_time" in line for line in plan)
+    assert any("Index Only Scan using generations_" in line and "_created_at_" in line for line in plan)
     assert any("ix_outcomes_" in line for line in plan)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -31,9 +32,14 @@ async def counts(room: Room, *tables: str) -> dict[str, int]:
     return {table: await room.value(f"SELECT count(*) FROM {table}") for table in tables or TABLES}
 
 
+def untimed() -> str:
+    """An id of before ids told their time: its generation is in no day's table."""
+    return f"cmpl-{uuid.uuid4().hex}"
+
+
 async def accepted(room: Room, number: int, secret: str | None = None, **changes: Any) -> str:
     """One generation that was accepted and handed over; its experience id."""
-    generation = make_generation("a + b", prompt=fim_prompt(f"x{number} = "), **changes)
+    generation = make_generation("a + b", prompt=fim_prompt(f"x{number} = "), **({"request_id": untimed()} | changes))
     await room.generated(generation)
     headers = {"Authorization": f"Bearer {secret}"} if secret else HEADERS
     answer = await room.http.post("/api/training/submit", json=rlinf_event(generation), headers=headers)
@@ -84,7 +90,8 @@ async def test_what_is_older_than_its_project_may_keep_it_goes_with_all_that_ref
 
 async def test_each_project_has_a_time_of_its_own(room: Room) -> None:
     for number, project in enumerate(("brief", "default", "for-ever", "default")):
-        await room.generated(make_generation(prompt=fim_prompt(f"{number}"), project_id=project))
+        request_id = untimed()
+        await room.generated(make_generation(prompt=fim_prompt(f"{number}"), project_id=project, request_id=request_id))
     await aged(room, 10)
     own = {"brief": 7.0, "for-ever": 0.0}
     loop = retention(room, retention_days=30, project_retention=own, retention_batch_size=1)
