@@ -18,6 +18,8 @@ def check(settings: TrainerSettings) -> None:
     """Raise `SettingsError` where the trainer cannot work."""
     checks.check_engines(settings.engines)
     check_model(settings.model_path)
+    if settings.reference_path is not None:
+        check_model(settings.reference_path, "TABWISE_REFERENCE_PATH")
     checks.check_folder("TABWISE_CHECKPOINT_ROOT", settings.checkpoint_root)
     checks.check_metrics_port("TABWISE_TRAINER_METRICS_PORT", settings.metrics_host, settings.trainer_metrics_port)
     check_nodes(settings)
@@ -38,11 +40,11 @@ def check_database(url: str) -> None:
     checks.check_database(url, check_schema)
 
 
-def check_model(model_path: str) -> None:
+def check_model(model_path: str, setting: str = "TABWISE_MODEL_PATH") -> None:
     """A folder with a model in it, or the name of a repository (whose first part is no folder here)."""
     folder = Path(model_path)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise SettingsError(f"TABWISE_MODEL_PATH: {model_path} has no config.json, so it is no model folder")
+            raise SettingsError(f"{setting}: {model_path} has no config.json, so it is no model folder")
     elif not _REPOSITORY.match(model_path) or folder.parent.is_dir():
-        raise SettingsError(f"TABWISE_MODEL_PATH: there is no model folder at {model_path}")
+        raise SettingsError(f"{setting}: there is no model folder at {model_path}")

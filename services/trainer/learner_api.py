@@ -204,6 +204,8 @@ class LearnerConfig(_Message):
     """How the learner is built; passed as JSON in the environment variable `TABWISE_LEARNER_CONFIG`."""
 
     model_path: str
+    reference_path: str | None = None
+    """What the KL term holds on to; None: `model_path`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     learning_rate: float = 5e-5
     warmup_steps: int = 0

@@ -44,6 +44,9 @@ class TrainerSettings(ServiceSettings):
     served_model_name: str = "tabwise"
     model_path: str = "models/tabwise-small"
     """The base model: a folder, or a repository name such as `Qwen/Qwen2.5-Coder-1.5B`."""
+    reference_path: str | None = None
+    """The model that the KL term holds on to: a folder or a repository name, such as a warm start's `final`. None: the
+    base model."""
     checkpoint_root: str = "var/checkpoints"
     """Where the learner commits `vNNNNNN/`."""
     keep_checkpoints: int = Field(default=5, ge=1)

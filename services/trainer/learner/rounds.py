@@ -44,6 +44,7 @@ from services.trainer.learner_api import (
     TrainRequest,
 )
 from shared.contracts.checkpoint import Probe
+from shared.kit.errors import SettingsError
 
 log = structlog.get_logger()
 
@@ -145,9 +146,13 @@ class Learner:
         return PackedPolicy(load_model(folder, _DTYPES[self._config.dtype]))
 
     def _load_reference(self) -> Reference:
-        if self._config.adapter == "lora":
+        path = self._config.reference_path
+        if path is None and self._config.adapter == "lora":
             return AdapterOff(lambda batch: self._engine.base_logprobs(batch))
-        return FrozenCopy(self._policy(self._folder), self._ranks.device)
+        try:
+            return FrozenCopy(self._policy(base_folder(path) if path else self._folder), self._ranks.device)
+        except SettingsError as error:
+            raise SettingsError(str(error).replace("MODEL_PATH", "REFERENCE_PATH") if path else str(error)) from error
 
     def _recall(self, base: CheckpointRef) -> None:
         """Bring `base` into memory, unless it is there. A used engine is rebuilt: its gradients are unknown."""

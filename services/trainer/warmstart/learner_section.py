@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict, create_model
 from services.trainer.learner_api import LearnerConfig
 from services.trainer.settings import TrainerSettings
 
-_ELSEWHERE = {"model_path", "tensorboard_dir", "run_dir", "max_completion_tokens", "learner_seed", "run_name"}
+_ELSEWHERE = {
+    "model_path",
+    "reference_path",
+    "tensorboard_dir",
+    "run_dir",
+    "max_completion_tokens",
+    "learner_seed",
+    "run_name",
+}
 """Told by `model`, `output`, `training` and `seed`."""
 
 

@@ -40,7 +40,8 @@ def whole_run(config: WarmStartConfig, console: Console, *, restart: bool) -> Ru
         if restart:
             forget(config.output)
         state, samples = _samples(config, console)
-        if state.round < config.training.rounds or not state.evaluations:
+        measured = state.evaluations[-1].round if state.evaluations else -1
+        if measured < max(state.round, config.training.rounds):
             state = _train(config, console, samples, state, mix)
         write_final(config.output, state.checkpoint.folder, _report(config, state))
     return state

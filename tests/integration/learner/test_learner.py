@@ -311,6 +311,16 @@ def test_bfloat16_and_warmup_survive_a_reload(config: LearnerConfig, tmp_path: P
     )
 
 
+def test_the_reference_may_be_another_model(config: LearnerConfig, trained: Trained, tmp_path: Path) -> None:
+    """A policy is at distance 0 of itself, and the checkpoint is not the base model."""
+    itself = {"reference_path": trained.first.folder, "tensorboard_dir": None}
+    with learner(config.model_copy(update=itself)) as driver:
+        [step], _ = driver.train(second_round(tmp_path, trained.first))
+
+    assert step.kl == pytest.approx(0, abs=1e-9)
+    assert trained.steps[2].kl > 1e-6
+
+
 @pytest.mark.parametrize("warmup", [0, 1])
 def test_a_changed_learning_rate_holds_after_a_resume(config: LearnerConfig, tmp_path: Path, warmup: int) -> None:
     """Adam's first steps are as long as the rate: the setting's, not the one that the state was saved with."""

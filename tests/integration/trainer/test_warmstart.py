@@ -112,6 +112,12 @@ def test_dry_run_shows_three_prompts_and_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["warmstart", "warmstart-gpu"])
+def test_the_shipped_configurations_are_valid(name: str) -> None:
+    config = load_config(Path("configs") / f"{name}.yaml")
+    assert config.output == Path(f"var/{name}").resolve()
+
+
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     file = write_config(tmp_path, rewards=[{"name": "exact_mach"}])
     said = finished(file, status=2)
