@@ -1,5 +1,7 @@
 """The notebooks, run from top to end with a tiny budget."""
 
+# nbformat is only partly typed
+# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import os
