@@ -100,10 +100,13 @@ def retained(accepted: str, earlier: View, later: View) -> float | None:
     there = later.text[place.start : place.end].split("\n")[: len(lines) + LINES_BESIDE]
     tokens = [_TOKENS.findall(line) for line in there]
     same_line = 1 if earlier.cursor_line.strip() else len(tokens)  # something before the cursor holds the line in place
-    kept = [_kept(_TOKENS.findall(line), tokens[:same_line] if not at else tokens) for at, line in enumerate(lines)]
+    kept, behind = _kept(_TOKENS.findall(lines[0]), tokens[:same_line])
     begun = sum(1 for _ in takewhile(_are_same, zip(squeeze(lines[0]), squeeze(there[0]), strict=False)))
-    kept[0] = max(kept[0], begun)
-    return sum(kept) / len(squeeze(accepted))
+    left = max(kept, begun)
+    for line in lines[1:]:
+        kept, passed = _kept(_TOKENS.findall(line), tokens[behind:])
+        left, behind = left + kept, behind + passed
+    return left / len(squeeze(accepted))
 
 
 def _line(earlier: View, later: View, place: Place, line_end: int) -> str | None:
@@ -130,10 +133,17 @@ def _block(later: View, place: Place) -> str | None:
     return "\n".join(lines[:MOST_LINES]).rstrip() or None
 
 
-def _kept(line: list[str], there: list[list[str]]) -> int:
-    """The most characters of a line that one line has in the same order; 0 where that is another line."""
-    best = max((_same_characters(line, other) for other in there), default=0)
-    return best if best >= KEPT_SHARE * sum(map(len, line)) else 0
+def _kept(line: list[str], there: list[list[str]]) -> tuple[int, int]:
+    """The most characters of a line that one line has in the same order, and how many lines end with that one.
+
+    0 and 0 where all are other lines. A line that is what is left of one line is not what is left of the next as well.
+    """
+    best, behind = 0, 0
+    for number, other in enumerate(there, start=1):
+        same = _same_characters(line, other)
+        if same > best:
+            best, behind = same, number
+    return (best, behind) if best >= KEPT_SHARE * sum(map(len, line)) else (0, 0)
 
 
 def _are_same(pair: tuple[str, str]) -> bool:

@@ -236,3 +236,10 @@ def test_another_line_that_is_much_like_an_accepted_one_is_not_what_is_left_of_i
     earlier = FILE + "    def remove("
     later = earlier + "self, ident: str) -> Broker | None:\n        return None" + BELOW
     assert retained("def get(self, ident: str) -> Gate:", view(earlier), view(later, "\n")) == 0
+
+
+def test_one_line_is_not_what_is_left_of_two() -> None:
+    earlier = FILE + "    row "
+    later = earlier + "= self._rows.get(ident)\n    return row" + BELOW
+    accepted = "= self._rows.get(ident)\n    self._drop(ident)"
+    assert retained(accepted, view(earlier), view(later, "\n")) == pytest.approx(22 / 39)
