@@ -40,8 +40,19 @@ def rank(number: int, model: Path) -> int:
     return pid
 
 
+def cpu_s(pid: int) -> float:
+    """What the process has computed so far."""
+    user, system = _status(pid)[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(_status(pid)[1])
+
+
+def _status(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the third on: proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def all_gone(model: Path, within_s: float = 5.0) -> bool:

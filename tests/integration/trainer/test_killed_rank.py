@@ -34,7 +34,8 @@ PROMPT_S = 15.0
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    return tiny_model.build(tmp_path / "model")
+    """Large enough for a step of some tenths of a second."""
+    return tiny_model.build(tmp_path / "model", layers=12, width=256)
 
 
 @pytest.fixture
@@ -77,9 +78,18 @@ async def dies(bench: Bench, learner: LearnerProcess, killer: Killer, model: Pat
     bench.now_s += 1000  # past the pause after a failure
 
 
-def after(seconds: float) -> Callable[[], bool]:
-    begun = time.monotonic()
-    return lambda: time.monotonic() - begun > seconds
+def stuck_in_a_step(pid: int) -> Callable[[], bool]:
+    """True a second after this rank, which was idle, has begun to compute and was stopped."""
+    idle_s, stopped_at = ranks.cpu_s(pid), math.inf
+
+    def now() -> bool:
+        nonlocal stopped_at
+        if stopped_at == math.inf and ranks.cpu_s(pid) - idle_s > 0.025:
+            os.kill(pid, signal.SIGSTOP)
+            stopped_at = time.monotonic()
+        return time.monotonic() - stopped_at > 1.0
+
+    return now
 
 
 async def test_nothing_is_lost_when_ranks_die(bench: Bench, learner: LearnerProcess, model: Path) -> None:
@@ -88,8 +98,8 @@ async def test_nothing_is_lost_when_ranks_die(bench: Bench, learner: LearnerProc
 
     # in the middle of a step: rank 1 stands still, so that rank 0 waits for it in a collective
     await bench.put(*(experience(accepted=index % 2 == 0) for index in range(4)))
-    os.kill(ranks.rank(1, model), signal.SIGSTOP)
-    await dies(bench, learner, Killer(ranks.rank(1, model), after(1.5)), model)
+    victim = ranks.rank(1, model)
+    await dies(bench, learner, Killer(victim, stuck_in_a_step(victim)), model)
     assert bench.folders() == ["v000001"]
 
     # rank 0, with a checkpoint that is written and not yet renamed
@@ -136,7 +146,7 @@ def test_two_nodes_by_a_hostfile(bench: Bench, model: Path, tmp_path: Path) -> N
 
         folder = tmp_path / "checkpoints"
         assert process.train(request(folder)).done.target.version == 1
-        killer = Killer(ranks.rank(1, model), after(0))
+        killer = Killer(ranks.rank(1, model), lambda: True)
         killer.join()
         with pytest.raises(LearnerDied):
             process.train(request(folder))

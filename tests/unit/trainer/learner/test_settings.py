@@ -71,7 +71,9 @@ def test_package_and_packing_are_torch_free() -> None:
 
 def test_every_setting_of_the_learner_reaches_it() -> None:
     told = {"loss": "clip", "importance": "geometric_mask", "kl_estimator": "k2", "aggregation": "dr_grpo"}
-    figures = {"max_completion_tokens": 32, "max_logprob_gap": math.inf, "stale_importance_cap": 0.9}
+    told |= {"adapter": "lora", "lora_targets": "q_proj", "offload": "optimizer"}
+    figures: dict[str, float] = {"max_completion_tokens": 32, "max_logprob_gap": math.inf, "stale_importance_cap": 0.9}
+    figures |= {"lora_rank": 8, "lora_alpha": 4.0}
     config = TrainerSettings.model_validate(told | figures).learner_config()
 
     again = LearnerConfig.model_validate_json(config.model_dump_json())

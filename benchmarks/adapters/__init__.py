@@ -1,0 +1,1 @@
+"""`python -m benchmarks.adapters`: memory, time and disk of training all weights and of training an adapter."""
