@@ -21,6 +21,7 @@ sequences    which sample a token belongs to
 reference    the policy that the KL term holds on to
 figures      what is measured of a step
 sampling     completions from the policy in memory; decoding: its forward passes, each prompt run once
+adapter      LoRA: in the model, merged on disk
 engine       DeepSpeed: configuration, backward, step, skip
 checkpoint   folder on disk: write, verify, load
 probe        the fixed sequence whose logprobs the publisher checks
