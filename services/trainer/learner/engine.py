@@ -22,11 +22,17 @@ from shared.kit.errors import SettingsError
 
 STATE_TAG = "state"
 """DeepSpeed keeps its files in a folder of this name."""
+_BUCKET = 500_000_000
+"""Elements of DeepSpeed's buffer for gradients, which it reserves whole: a gigabyte in bfloat16."""
 
 
-def deepspeed_config(config: LearnerConfig) -> dict[str, Any]:
-    """Our settings in DeepSpeed's words. Pure. Raises `SettingsError` where they do not go together."""
+def deepspeed_config(config: LearnerConfig, trained: int = _BUCKET) -> dict[str, Any]:
+    """Our settings in DeepSpeed's words, for so many trained parameters. Pure.
+
+    Raises `SettingsError` where they do not go together.
+    """
     _refuse_impossible(config)
+    zero = {"stage": config.zero_stage, "stage3_gather_16bit_weights_on_model_save": True}
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
@@ -35,7 +41,7 @@ def deepspeed_config(config: LearnerConfig) -> dict[str, Any]:
             "params": {"lr": config.learning_rate, "weight_decay": config.weight_decay, "torch_adam": True},
         },
         "gradient_clipping": config.max_grad_norm,
-        "zero_optimization": {"stage": config.zero_stage, "stage3_gather_16bit_weights_on_model_save": True},
+        "zero_optimization": zero | {"reduce_bucket_size": min(_BUCKET, trained)},
         "steps_per_print": 1_000_000_000,
     }
     if config.dtype == "bfloat16":
@@ -85,10 +91,11 @@ class Engine:
         if config.gradient_checkpointing:
             policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         warmup = config.warmup_steps
+        trained = [p for p in policy.parameters() if p.requires_grad]
         self._engine: Any = deepspeed.initialize(
             model=policy,
-            model_parameters=[p for p in policy.parameters() if p.requires_grad],
-            config=deepspeed_config(config),
+            model_parameters=trained,
+            config=deepspeed_config(config, sum(p.numel() for p in trained)),
             lr_scheduler=(lambda optimizer: _warmup(optimizer, warmup)) if warmup else None,
             dist_init_required=False,
         )[0]
