@@ -12,7 +12,7 @@ from tests.integration.gateway.support import Gateway, chunks, eventually, servi
 from tests.integration.publisher.conftest import Bench, bench
 
 __all__ = ["bench"]
-LOAD_S = 0.4
+LOAD_S = 1.0
 DEVELOPERS = 8
 
 
@@ -43,9 +43,9 @@ def _is_whole(text: str, stream: bool) -> bool:
 
 
 async def asked_while_paused(engine: FakeEngine) -> int:
-    """How many requests the replica was sent from 0.1 s after it was paused until it resumed."""
+    """How many requests the replica was sent from 0.5 s after it was paused until it resumed."""
     await eventually(lambda: engine.paused, 20)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
     before = _completions(engine)
     await eventually(lambda: not engine.paused, 20)
     return _completions(engine) - before
