@@ -42,12 +42,12 @@ WARMSTART = $(BIN)/python -m services.trainer.warmstart --config "$(or $(CONFIG)
 	$(if $(DRY_RUN),--dry-run) $(if $(RESTART),--restart) $(if $(PUBLISH),--publish) $(if $(REPLACE),--replace)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo warmstart bench-loop bench-gateway bench-ingest bench-learner bench-learning up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
+.PHONY: help setup demo warmstart bench-loop bench-gateway bench-ingest bench-learner bench-learning chaos-ingest up check versions rollback follow rounds acceptance keys replay forget quarantine dead-letters test e2e-test lint format lock base-model clean
 
 help: ## List the targets
 	@echo "Tabwise: code completion that learns from every Tab."
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "Variables: SEED=1 SEEDS=1,2,3 DEVELOPERS=3 MINUTES=6 MODEL=/path/to/model (also TABWISE_MODEL_PATH), PYTHON=python3.11"
 
