@@ -8,7 +8,6 @@ either side. Once more with gradient checkpointing on both sides (TRL's default)
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Annotated
@@ -18,18 +17,15 @@ from rich.console import Console
 
 from benchmarks.learner.cases import SHAPES, Case, Measured, Side
 from benchmarks.learner.figures import Sides, check_same, lines
+from services.trainer.learner_nodes import outside_groups
 
 console = Console(stderr=True, highlight=False)
-_OF_A_GROUP = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DS_ACCELERATOR")
-"""Variables by which this process may belong to a process group: its children are no part of one."""
 
 
 def measure(side: Side, case: Case) -> Measured:
     """One process. Exits with what it said where it fails."""
     command = [sys.executable, "-m", "benchmarks.learner.worker", side, case.model_dump_json()]
-    environment = os.environ | {"OMP_NUM_THREADS": str(case.threads), "TOKENIZERS_PARALLELISM": "false"}
-    for name in _OF_A_GROUP:
-        environment.pop(name, None)
+    environment = outside_groups() | {"OMP_NUM_THREADS": str(case.threads), "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{side} failed with {case}:\n{done.stderr[-3000:]}")

@@ -14,7 +14,7 @@ import threading
 
 from pydantic import ValidationError
 
-from services.trainer.learner_nodes import Order
+from services.trainer.learner_nodes import Order, outside_groups
 from services.trainer.lifeline import dying_with_us
 
 
@@ -26,7 +26,7 @@ def main() -> None:
         sys.exit("services.trainer.learner_node is started by the trainer, which says on standard input what to run")
     ranks = subprocess.Popen(
         [sys.executable, *order.arguments],
-        env=os.environ | order.environment,
+        env=outside_groups() | order.environment,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=dying_with_us(),

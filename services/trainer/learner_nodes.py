@@ -27,6 +27,8 @@ from shared.kit.errors import SettingsError
 _LINE = re.compile(r"^(?P<name>[^\s#]+)\s+slots=(?P<slots>[1-9]\d*)\s*(#.*)?$")
 _EXPORTED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "HF_", "DS_")
 """Beginnings of the environment variables that the other nodes get as they are here."""
+_OF_A_GROUP = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+"""What a process group tells its members: whoever started us may be one, the learner's ranks are none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ def start(
     return [_start_here(one_node(module, ranks if nodes is None else nodes.hosts[0].slots), told, output)]
 
 
+def outside_groups() -> dict[str, str]:
+    """Our environment as a process has it that belongs to no process group."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_A_GROUP}
+
+
 def one_node(module: str, ranks: int) -> list[str]:
     """Python's arguments for that many ranks on one machine. Pure."""
     if ranks == 1:
@@ -161,7 +168,7 @@ def meeting_port(nodes: Nodes) -> int:
 def _start_here(arguments: list[str], told: Mapping[str, str], output: BinaryIO | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *arguments],
-        env=os.environ | told,
+        env={**outside_groups(), **told},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -175,6 +182,7 @@ def _start_there(launcher: str, host: Host, output: BinaryIO | None) -> subproce
     try:
         return subprocess.Popen(
             command,
+            env=outside_groups(),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

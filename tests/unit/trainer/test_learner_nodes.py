@@ -90,6 +90,18 @@ def test_the_launcher_gets_one_command_for_a_shell() -> None:
     ]  # fmt: skip
 
 
+def test_a_trainer_inside_a_process_group_keeps_its_rank_to_itself(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "7")
+    [child] = start("tests.unit.trainer.print_environment", 1, None, {"TABWISE_TOLD": "this"})
+    assert child.wait(30) == 0
+    said = json.loads(capfd.readouterr().out)
+    assert said["TABWISE_TOLD"] == "this"
+    assert not {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"} & said.keys()
+
+
 def test_a_launcher_that_is_not_there_leaves_nothing_running() -> None:
     nodes = Nodes((Host("127.0.0.1", 1), Host("node2", 1)), "/no/such/ssh {host}")
     with pytest.raises(SettingsError, match="TABWISE_LEARNER_LAUNCHER: /no/such/ssh does not start"):
