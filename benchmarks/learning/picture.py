@@ -32,10 +32,8 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         panel.set_title(title, fontsize=11)
     for panel in axes[1]:
         panel.set_xlabel("feedback events")
-    seeds = max(len(runs) for runs in results.values())
     figure.suptitle(
-        f"Held-out set of the house codebase after so many events: mean over {seeds} seeds, 95 % confidence",
-        fontsize=12,
+        "Held-out set of the house codebase after so many events: mean over seeds, 95 % confidence", fontsize=12
     )
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=10)
@@ -49,7 +47,8 @@ def _panel(panel: Axes, results: Mapping[str, Sequence[Result]], name: str, deco
         bands = [Band.of([getattr(run.points[i], decoding)[name] for run in runs]) for i in range(len(events))]
         colour = _COLOURS[family(algorithm)]
         style = _STYLES[[key for key in results if family(key) == family(algorithm)].index(algorithm) % len(_STYLES)]
-        label = f"{algorithm}: {ALGORITHMS[family(algorithm)].about}"
+        seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+        label = f"{algorithm} ({seeds}): {ALGORITHMS[family(algorithm)].about}"
         panel.plot(events, [band.mean for band in bands], style, color=colour, marker="o", ms=3, label=label)
         low = [band.mean if band.low is None else band.low for band in bands]
         high = [band.mean if band.high is None else band.high for band in bands]
