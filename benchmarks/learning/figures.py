@@ -22,7 +22,7 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Mean over seeds and its 95 % confidence interval (Student's t); no interval with one seed."""
+    """Mean over seeds and its 95 % confidence interval (Student's t); of fewer than three seeds none."""
 
     mean: float
     low: float | None
@@ -32,7 +32,7 @@ class Band:
     def of(cls, values: Sequence[float]) -> Band:
         """Needs one value at least."""
         mean, count = fmean(values), len(values)
-        if count < 2:
+        if count < 3:
             return cls(mean, None, None)
         half = _t(count - 1) * stdev(values) / math.sqrt(count)
         return cls(mean, mean - half, mean + half)

@@ -32,9 +32,10 @@ def test_band_is_students() -> None:
     band = Band.of([1.0, 2.0, 3.0])
     assert (band.mean, band.low, band.high) == pytest.approx((2.0, 2 - 2.4843, 2 + 2.4843), abs=1e-3)
     assert Band.of([0.5]) == Band(0.5, None, None)
+    assert Band.of([0.0, 1.0]) == Band(0.5, None, None)
 
 
-@given(st.lists(st.floats(-1, 1), min_size=2, max_size=40))
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=40))
 def test_band_holds_the_mean(values: list[float]) -> None:
     band = Band.of(values)
     assert band.low is not None
