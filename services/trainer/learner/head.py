@@ -22,7 +22,7 @@ LOGITS_PER_CHUNK = 16 * 1024 * 1024
 def head_logprobs(head: nn.Module, hidden_ND: Tensor, targets_N: Tensor, temperatures_N: Tensor, vocab: int) -> Tensor:
     """log softmax(head(hidden) / temperature)[target] of each token, [N], fp32.
 
-    A plain linear head runs as one function of its weight. Any other (with an adapter on it, or with a weight that
+    A plain linear head runs as one function of its weight. Any other (of another class, or with a weight that
     ZeRO 3 gathers when the module is called) is called as a module, chunk by chunk, and again for the gradients.
     """
     size = max(1, LOGITS_PER_CHUNK // vocab)
